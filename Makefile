@@ -1,0 +1,47 @@
+# Two commands do everything: `make demo` and `make test`. `make help` lists the rest.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+# A virtual environment or a search path of the caller must not leak into ours, and compiled files
+# are kept: without them every start of `servo` compiles its imports again.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo test check bench lock clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+setup: ## create .venv with exactly the locked dependencies (the others do it by themselves)
+	@$(PYTHON) tools/setup_venv.py
+
+demo: setup ## load examples/shop and print its plan
+	@echo "Loading examples/shop and printing its plan (servo plan --project examples/shop):"
+	@$(BIN)/servo plan --project examples/shop
+
+test: setup ## run all tests
+	@$(BIN)/python -m pytest -q -n auto
+
+check: setup ## format, lint, strict types, layers, docs links; changes nothing
+	@echo "format" && $(BIN)/ruff format --quiet --check . || { echo "run: $(BIN)/ruff format ."; exit 1; }
+	@echo "lint" && $(BIN)/ruff check --quiet .
+	@echo "types" && $(BIN)/mypy --no-error-summary
+	@echo "house: layers, purity, facade, light imports, repository" && $(BIN)/python -m pytest -q --no-header tests/house
+	@echo "docs links" && $(BIN)/python tools/check_docs_links.py
+
+bench: setup ## run every benchmark; each ends with one JSON line per figure
+	@status=0; for script in $(filter-out bench/report.py,$(sort $(wildcard bench/*.py))); do \
+	    echo "== $$script"; $(BIN)/python $$script || status=1; \
+	done; exit $$status
+
+lock: setup ## write requirements.lock again, with the newest allowed versions
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 \
+	    --custom-compile-command "make lock" --group dev pyproject.toml --output-file requirements.lock
+	@echo "requirements.lock is written; the next make installs it"
+
+clean: ## remove .venv, caches and build results
+	@rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
