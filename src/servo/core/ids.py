@@ -1,0 +1,120 @@
+"""Generated ids (ULIDs) and ids derived by hashing.
+
+A generated id is a ULID: 26 characters of Crockford's base 32, 48 bits of milliseconds and 80 bits
+of randomness. Ids never decide an order (places in the ledger do); they sort by time only as a
+convenience for people. A derived id (`queue_id`) says what it is derived from and is the same
+wherever it is computed.
+
+Nothing here reads a clock or a random source: `UlidSource` is handed both.
+"""
+
+import base64
+import hashlib
+import threading
+from collections.abc import Callable
+
+from servo.errors import Invalid
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUE = {c: i for i, c in enumerate(_ALPHABET)} | {
+    c.lower(): i for i, c in enumerate(_ALPHABET) if c.isalpha()
+}
+ULID_LENGTH = 26
+_TIME_LENGTH = 10
+_MAX_TIME = 2**48 - 1
+_MAX_RANDOM = 2**80 - 1
+
+
+def base32_encode(value: int, length: int) -> str:
+    """`value` in exactly `length` characters of Crockford's base 32."""
+    if not 0 <= value < 32**length:
+        raise Invalid(f"{value} does not fit into {length} base-32 characters")
+    return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(5 * (length - 1), -1, -5))
+
+
+def base32_decode(text: str) -> int:
+    value = 0
+    for index, char in enumerate(text):
+        digit = _VALUE.get(char)
+        if digit is None:
+            raise Invalid(
+                f"{text!r} is not base 32: character {char!r} is not in {_ALPHABET}", position=index
+            )
+        value = value << 5 | digit
+    return value
+
+
+def base32_increment(text: str) -> str:
+    """The next text of the same length; the last one has none."""
+    return base32_encode(base32_decode(text) + 1, len(text))
+
+
+def encode_time(milliseconds: int) -> str:
+    """The time part of a ULID."""
+    if not 0 <= milliseconds <= _MAX_TIME:
+        raise Invalid(f"{milliseconds} ms is outside the times a ULID can hold (0 to {_MAX_TIME})")
+    return base32_encode(milliseconds, _TIME_LENGTH)
+
+
+def make_ulid(milliseconds: int, randomness: int) -> str:
+    return encode_time(milliseconds) + base32_encode(randomness, ULID_LENGTH - _TIME_LENGTH)
+
+
+def parse_ulid(text: str) -> str:
+    """The canonical (upper-case) spelling of a ULID; anything else is refused, also the look-alike
+    letters I, L, O and U."""
+    if len(text) != ULID_LENGTH:
+        raise Invalid(f"{text!r} is not a ULID: it has {len(text)} characters instead of 26")
+    if base32_decode(text) >= 2**128:
+        raise Invalid(f"{text!r} is not a ULID: it is larger than 7ZZZZZZZZZZZZZZZZZZZZZZZZZ")
+    return text.upper()
+
+
+def ulid_milliseconds(ulid: str) -> int:
+    return base32_decode(parse_ulid(ulid)[:_TIME_LENGTH])
+
+
+def ulid_bytes(ulid: str) -> bytes:
+    """The 16 bytes a ULID stands for (what a UUID column holds)."""
+    return base32_decode(parse_ulid(ulid)).to_bytes(16, "big")
+
+
+def increment_ulid(ulid: str) -> str:
+    """The next ULID of the same millisecond; refused when its randomness is used up."""
+    parsed = parse_ulid(ulid)
+    return parsed[:_TIME_LENGTH] + base32_increment(parsed[_TIME_LENGTH:])
+
+
+class UlidSource:
+    """Makes ULIDs that only grow within a process, whatever the clock does.
+
+    Within one millisecond, or when the clock goes back, the last id is incremented. When the
+    80 random bits of a millisecond are used up, the next millisecond is taken instead.
+    """
+
+    def __init__(self, milliseconds: Callable[[], int], random_bits: Callable[[int], int]) -> None:
+        self._milliseconds = milliseconds
+        self._random_bits = random_bits
+        self._lock = threading.Lock()
+        self._time = -1
+        self._random = 0
+
+    def __call__(self) -> str:
+        with self._lock:
+            now = self._milliseconds()
+            if now > self._time:
+                self._time, self._random = now, self._random_bits(80)
+            elif self._random < _MAX_RANDOM:
+                self._random += 1
+            else:
+                self._time, self._random = self._time + 1, self._random_bits(80)
+            return make_ulid(self._time, self._random)
+
+
+def queue_id(kind: str, internal_id: str) -> str:
+    """An id that any queue accepts as a name, derived from a readable internal one.
+
+    `kind` is one letter: `d` dispatch, `t` timer, `a` attempt, `p` partition folder.
+    """
+    digest = hashlib.sha256(internal_id.encode()).digest()
+    return f"{kind}_{base64.b32encode(digest).decode()[:26].lower()}"

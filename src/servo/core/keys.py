@@ -1,0 +1,346 @@
+"""Identity: which asset, which partition, which task.
+
+Each key has one canonical spelling; `parse` accepts that spelling and nothing else, so two
+different strings never mean the same thing. Equality, hashing and order go by it.
+
+    AssetKey       analytics/user_metrics          (for people: analytics.user_metrics)
+    PartitionKey   date=d:2025-01-15,region=s:us-east
+    TaskKey        analytics/user_metrics[date=d:2025-01-15]:materialize
+
+Values of a partition key are typed by a tag: `s` string (percent-encoded UTF-8), `i` 64-bit
+integer, `b` true/false, `d` date, `t` UTC timestamp with six fraction digits, `n` null. Floats are
+refused. How a partition is *displayed* never enters its identity.
+Golden vectors: tests/vectors/partition_keys.json.
+"""
+
+import enum
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime
+from typing import Any, NewType, Self
+from urllib.parse import quote, unquote_to_bytes
+
+from servo.core.ids import queue_id
+from servo.errors import Invalid
+
+Scalar = str | int | bool | date | datetime | None
+
+ASSET_PART = re.compile(r"[a-z][a-z0-9_]*\Z")
+DIMENSION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_STRING = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})*\Z")
+_INT = re.compile(r"(?:0|-?[1-9][0-9]*)\Z")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z\Z")
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+@functools.total_ordering
+class _Key:
+    """Something that is its canonical string."""
+
+    __slots__ = ("_hash", "canonical")
+    canonical: str
+
+    def _become(self, canonical: str) -> None:
+        object.__setattr__(self, "canonical", canonical)
+        object.__setattr__(self, "_hash", hash(canonical))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.canonical == self.canonical
+
+    def __lt__(self, other: Self) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.canonical < other.canonical
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined,no-any-return]  # set by _become
+
+    def __str__(self) -> str:
+        return self.canonical
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __reduce__(self) -> Any:
+        return type(self).parse, (self.canonical,)  # type: ignore[attr-defined]  # every key parses
+
+
+class AssetKey(_Key):
+    """`namespace.name` for people, `namespace/name` in canonical strings."""
+
+    __slots__ = ("name", "namespace")
+    namespace: str
+    name: str
+
+    def __init__(self, namespace: str, name: str) -> None:
+        for what, part in (("namespace", namespace), ("name", name)):
+            if not isinstance(part, str) or not ASSET_PART.match(part):
+                raise Invalid(
+                    f"asset {what} {part!r} is not allowed: use lower-case letters, digits and _,"
+                    " beginning with a letter"
+                )
+        object.__setattr__(self, "namespace", namespace)
+        object.__setattr__(self, "name", name)
+        self._become(f"{namespace}/{name}")
+
+    @classmethod
+    def parse(cls, text: str, default_namespace: str | None = None) -> Self:
+        """From `namespace/name` or `namespace.name`; a bare name needs a default namespace."""
+        if not isinstance(text, str):
+            raise Invalid(f"an asset key is a string like 'analytics.orders', not {text!r}")
+        parts = re.split(r"[./]", text)
+        if len(parts) == 1 and default_namespace is not None:
+            parts = [default_namespace, text]
+        if len(parts) != 2:
+            raise Invalid(f"asset key {text!r} is not of the form namespace.name")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+class PartitionKey(_Key, Mapping[str, Scalar]):
+    """A typed value for each of one or more named dimensions: an immutable mapping."""
+
+    __slots__ = ("_values",)
+    _values: dict[str, Scalar]
+
+    def __init__(self, values: Mapping[str, Scalar] | None = None, /, **dimensions: Scalar) -> None:
+        given = {**(values or {}), **dimensions}
+        if not given:
+            raise Invalid("a partition key needs at least one dimension, such as date=…")
+        for name in given:
+            if not isinstance(name, str) or not DIMENSION_NAME.match(name):
+                raise Invalid(
+                    f"dimension name {name!r} is not allowed: use letters, digits and _,"
+                    " not beginning with a digit"
+                )
+        normal = {name: normal_scalar(given[name], name) for name in sorted(given)}
+        object.__setattr__(self, "_values", normal)
+        self._become(",".join(f"{name}={spell_scalar(v)}" for name, v in normal.items()))
+
+    @classmethod
+    def _trusted(cls, values: dict[str, Scalar], canonical: str) -> Self:
+        """For code that has just made both parts by the rules above (keys by the million)."""
+        key = object.__new__(cls)
+        object.__setattr__(key, "_values", values)
+        key._become(canonical)
+        return key
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The inverse of `str()`; refuses every spelling that is not canonical."""
+        values: dict[str, Scalar] = {}
+        last = ""
+        for part in text.split(","):
+            name, equals, spelled = part.partition("=")
+            if not equals or not DIMENSION_NAME.match(name):
+                raise Invalid(f"partition key {text!r}: {part!r} is not of the form name=tag:value")
+            if name <= last:
+                raise Invalid(
+                    f"partition key {text!r}: dimension names must be sorted and unique,"
+                    f" but {name!r} follows {last!r}"
+                )
+            last = name
+            try:
+                values[name] = parse_scalar(spelled)
+            except Invalid as why:
+                raise Invalid(f"partition key {text!r}: dimension {name!r}: {why}") from None
+        return cls._trusted(values, text)
+
+    def __getitem__(self, name: str) -> Scalar:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    # Mapping compares by items, where True == 1; keys compare by spelling, where they differ.
+    __eq__ = _Key.__eq__
+    __hash__ = _Key.__hash__
+
+
+def normal_scalar(value: Scalar, name: str) -> Scalar:
+    """The value as the key keeps it (timestamps in UTC), or a sentence about why it cannot be."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if any("\ud800" <= c <= "\udfff" for c in value):
+            raise Invalid(f"dimension {name!r}: the string holds a lone surrogate; replace it")
+        return str(value)
+    if isinstance(value, int):
+        if not INT64_MIN <= value <= INT64_MAX:
+            raise Invalid(
+                f"dimension {name!r}: the integer does not fit into 64 bits; use a string"
+            )
+        return int(value)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise Invalid(
+                f"dimension {name!r}: the timestamp {value.isoformat()} has no time zone; add one"
+            )
+        try:
+            return value.astimezone(UTC).replace(fold=0)
+        except OverflowError:
+            raise Invalid(
+                f"dimension {name!r}: {value.isoformat()} is outside the years 1 to 9999 in UTC"
+            ) from None
+    if isinstance(value, date):
+        return value
+    if isinstance(value, float):
+        raise Invalid(
+            f"dimension {name!r}: the float {value!r} cannot identify a partition;"
+            " use a string or an integer"
+        )
+    raise Invalid(
+        f"dimension {name!r}: a {type(value).__name__} cannot identify a partition;"
+        " use a string, integer, boolean, date, timestamp or None"
+    )
+
+
+def spell_scalar(value: Scalar) -> str:
+    """Tag and canonical spelling of a normal scalar."""
+    if value is None:
+        return "n:null"
+    if isinstance(value, bool):
+        return "b:true" if value else "b:false"
+    if isinstance(value, str):
+        return "s:" + quote(value, safe="")
+    if isinstance(value, int):
+        return f"i:{value}"
+    if isinstance(value, datetime):
+        return f"t:{value.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    return f"d:{value.isoformat()}"
+
+
+def parse_scalar(spelled: str) -> Scalar:
+    """The inverse of `spell_scalar`."""
+    parse = _PARSERS.get(spelled[:2])
+    if parse is None:
+        raise Invalid(f"{spelled!r} has no known tag; expected s:, i:, b:, d:, t: or n:")
+    return parse(spelled, spelled[2:])
+
+
+def _parse_string(spelled: str, body: str) -> str:
+    if body.isalnum() and body.isascii():
+        return body
+    if _STRING.match(body):
+        try:
+            value = unquote_to_bytes(body).decode()
+        except UnicodeDecodeError:
+            raise Invalid(f"{spelled!r} is not UTF-8 when decoded") from None
+        # An encoded letter or digit decodes too, but is not how it is spelled.
+        if quote(value, safe="") == body:
+            return value
+    raise Invalid(
+        f"{spelled!r} is not a canonical string: percent-encode, with upper-case hex,"
+        " exactly the bytes outside A-Z a-z 0-9 . _ ~ -"
+    )
+
+
+def _parse_int(spelled: str, body: str) -> int:
+    if _INT.match(body) and len(body) <= 20 and INT64_MIN <= int(body) <= INT64_MAX:
+        return int(body)
+    raise Invalid(f"{spelled!r} is not a 64-bit integer without leading zeros")
+
+
+def _parse_bool(spelled: str, body: str) -> bool:
+    if body in ("true", "false"):
+        return body == "true"
+    raise Invalid(f"{spelled!r} is neither b:true nor b:false")
+
+
+def _parse_date(spelled: str, body: str) -> date:
+    if _DATE.match(body):
+        try:
+            return date.fromisoformat(body)
+        except ValueError:
+            pass
+    raise Invalid(f"{spelled!r} is not a real date spelled YYYY-MM-DD")
+
+
+def _parse_timestamp(spelled: str, body: str) -> datetime:
+    if _TIMESTAMP.match(body):
+        try:
+            return datetime.fromisoformat(body)
+        except ValueError:
+            pass
+    raise Invalid(f"{spelled!r} is not a real UTC timestamp spelled YYYY-MM-DDTHH:MM:SS.ffffffZ")
+
+
+def _parse_null(spelled: str, body: str) -> None:
+    if body != "null":
+        raise Invalid(f"{spelled!r} is not n:null")
+
+
+_PARSERS: dict[str, Callable[[str, str], Scalar]] = {
+    "s:": _parse_string,
+    "i:": _parse_int,
+    "b:": _parse_bool,
+    "d:": _parse_date,
+    "t:": _parse_timestamp,
+    "n:": _parse_null,
+}
+
+
+class Operation(enum.StrEnum):
+    """What a task does to its asset."""
+
+    MATERIALIZE = "materialize"
+    CHECK = "check"
+    BACKFILL = "backfill"
+
+
+class TaskKey(_Key):
+    """What a task is, independent of any generated id: asset, partition and operation."""
+
+    __slots__ = ("asset", "operation", "partition")
+    asset: AssetKey
+    partition: PartitionKey | None
+    operation: Operation
+
+    def __init__(
+        self,
+        asset: AssetKey,
+        partition: PartitionKey | None = None,
+        operation: Operation = Operation.MATERIALIZE,
+    ) -> None:
+        object.__setattr__(self, "asset", asset)
+        object.__setattr__(self, "partition", partition)
+        object.__setattr__(self, "operation", operation)
+        inside = "" if partition is None else f"[{partition.canonical}]"
+        self._become(f"{asset.canonical}{inside}:{operation.value}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        match = re.fullmatch(r"([^./\[\]:]+)/([^./\[\]:]+)(?:\[([^\[\]]+)\])?:([a-z]+)", text)
+        if not match:
+            raise Invalid(
+                f"task key {text!r} is not of the form namespace/name[partition]:operation"
+            )
+        namespace, name, partition, operation = match.groups()
+        if operation not in Operation.__members__.values():
+            raise Invalid(
+                f"task key {text!r}: operation {operation!r} is not one of " + ", ".join(Operation)
+            )
+        return cls(
+            AssetKey(namespace, name),
+            PartitionKey.parse(partition) if partition is not None else None,
+            Operation(operation),
+        )
+
+
+PartitionId = NewType("PartitionId", str)
+"""The folder of a partition: opaque, so that no reader mistakes it for a `date=…` column."""
+
+
+def partition_id(key: PartitionKey | None) -> PartitionId:
+    return PartitionId("all" if key is None else queue_id("p", key.canonical))

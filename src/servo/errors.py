@@ -1,0 +1,36 @@
+"""What can go wrong, named by what the caller must do.
+
+    ServoError
+    └── Invalid            fix the input; trying again changes nothing
+
+The kinds that a running engine needs (retry, stop, wait, call for help) come with it.
+
+A message is for a person who did not write this code. It names the thing, says what was found and
+what was expected, and ends with what to do next; it never needs a traceback beside it.
+"""
+
+from collections.abc import Iterable
+
+
+class ServoError(Exception):
+    """Base of every error that Servo raises on purpose; the command line prints it and nothing else."""
+
+
+class Invalid(ServoError):
+    """The input is wrong: a key, a definition, a selection, a file.
+
+    `position` is the index of the offending character where the input is a text the user typed.
+    """
+
+    def __init__(self, message: str, *, position: int | None = None) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """The tail of a message about an unknown name: `; did you mean 'x'?`, or nothing."""
+    # difflib costs start-up time and is needed only when something is already wrong.
+    import difflib
+
+    close = difflib.get_close_matches(wrong, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
