@@ -1,0 +1,821 @@
+"""Partitions: how an asset is divided, and sets of partition keys that are never enumerated.
+
+Vocabulary. A *dimension* is one way of dividing (by time, by a fixed list, by keys that come and
+go). A *partitioning* is one or more dimensions; it is part of an asset's definition. Bound to a
+`now` and to the dynamic keys known then, each dimension becomes an *axis*, numbered from 0, and the
+partitioning becomes a `PartitionSet`: the product of its axes, in which the last dimension (by
+name) varies fastest.
+
+A `PartitionSet` is a product of index ranges minus a sorted list of holes. Counting, membership,
+n-th key, slices, ranges and "which are missing" cost a few steps per axis (and per hole), whatever
+the size: a hundred years of hours in fifty regions is no larger than its definition.
+
+Time. A partition stands for the window from one fire of a cron pattern to the next. Hourly and cron
+partitions are identified by the instant the window starts (`t`), daily, weekly and monthly ones by
+its local date (`d`); the display format never enters identity. A window exists once it has ended,
+`end_offset` windows more or less. Rules over changes of clocks are those of servo.core.cron.
+"""
+
+import bisect
+import functools
+import itertools
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Literal, NamedTuple, Protocol, cast, overload
+
+import msgspec
+
+from servo.core import cron
+from servo.core.cron import Timeline
+from servo.core.keys import (
+    DIMENSION_NAME,
+    PartitionKey,
+    Scalar,
+    normal_scalar,
+    parse_scalar,
+    spell_scalar,
+)
+from servo.core.zones import DAY, EPOCH, FIRST_YEAR, LAST_YEAR, moment, seconds, zone
+from servo.errors import Invalid, did_you_mean
+
+Grain = Literal["hour", "day", "week", "month", "cron"]
+DynamicKeys = Mapping[str, Iterable[Scalar]]
+"""The keys of dynamic and tenant dimensions as of a plan, by dimension name."""
+
+
+# ---------------------------------------------------------------- dimensions (definitions)
+
+
+class TimeDimension(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="time"):
+    """Windows of time. Users make it with HourlyPartition, DailyPartition and so on.
+
+    `start` and `end` are local times of the zone, spelled `2024-01-01T00:00:00`; `exclude` holds
+    cron expressions and local times whose windows are left out.
+    """
+
+    name: str
+    grain: Grain
+    cron: str
+    start: str
+    end: str | None = None
+    end_offset: int = 0
+    timezone: str = "UTC"
+    format: str = "%Y-%m-%d"
+    exclude: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        try:
+            cron.parse(self.cron)
+            zone(self.timezone)
+            local_time(self.start, "start")
+            if self.end is not None:
+                local_time(self.end, "end")  # at or before the start: there are no partitions
+            for text in self.exclude:
+                _excluded(text)
+            if not isinstance(self.end_offset, int):
+                raise Invalid(f"end_offset {self.end_offset!r} is not an integer")
+        except Invalid as why:
+            raise Invalid(f"partition {self.name!r}: {why}") from None
+
+    def axis(self, now: datetime, dynamic: DynamicKeys) -> "TimeAxis":
+        return _time_axis(self, seconds(now) if now.microsecond == 0 else seconds(now) - 1)
+
+    def describe(self) -> str:
+        what = {"hour": "hourly", "day": "daily", "week": "weekly", "month": "monthly"}
+        kind = what.get(self.grain, f"by cron {self.cron!r}")
+        return f"{self.name} ({kind} from {self.start[:10]}, {self.timezone})"
+
+
+class StaticDimension(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="static"):
+    """A fixed list of values, in the order in which they are listed. `values` are spelled with
+    their tags (`s:eu`, `i:3`), so that their types survive JSON."""
+
+    name: str
+    values: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if not self.values:
+            raise Invalid(f"partition {self.name!r} lists no values; give at least one")
+        seen = set()
+        for value in self.values:
+            parse_scalar(value)
+            if value in seen:
+                raise Invalid(f"partition {self.name!r} lists {value!r} twice")
+            seen.add(value)
+
+    def axis(self, now: datetime, dynamic: DynamicKeys) -> "ListAxis":
+        return _list_axis(self.name, self.values)
+
+    def describe(self) -> str:
+        shown = ", ".join(scalar_label(parse_scalar(v)) for v in self.values[:3])
+        more = f", … {len(self.values)} values" if len(self.values) > 3 else ""
+        return f"{self.name} ({shown}{more})"
+
+
+class DynamicDimension(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="dynamic"):
+    """Keys that are added and removed while Servo runs; a plan is told which there are."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+
+    def axis(self, now: datetime, dynamic: DynamicKeys) -> "ListAxis":
+        return _dynamic_axis(self.name, dynamic)
+
+    def describe(self) -> str:
+        return f"{self.name} (dynamic)"
+
+
+class TenantDimension(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tenant"):
+    """One key for each tenant that a plan is told of."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+
+    def axis(self, now: datetime, dynamic: DynamicKeys) -> "ListAxis":
+        return _dynamic_axis(self.name, dynamic)
+
+    def describe(self) -> str:
+        return f"{self.name} (one per tenant)"
+
+
+Dimension = TimeDimension | StaticDimension | DynamicDimension | TenantDimension
+
+
+class Partitioning(msgspec.Struct, frozen=True):
+    """One or more dimensions, kept sorted by name."""
+
+    dimensions: tuple[Dimension, ...]
+
+    def __post_init__(self) -> None:
+        names = [dimension.name for dimension in self.dimensions]
+        if not names:
+            raise Invalid("a partitioning needs at least one dimension; leave it out for none")
+        for name in names:
+            if names.count(name) > 1:
+                raise Invalid(f"two partition dimensions are named {name!r}; rename one")
+        ordered = tuple(sorted(self.dimensions, key=lambda d: d.name))
+        msgspec.structs.force_setattr(self, "dimensions", ordered)
+
+    def keys(self, now: datetime, dynamic: DynamicKeys | None = None) -> "PartitionSet":
+        """Every partition that exists at `now`."""
+        axes = tuple(d.axis(now, dynamic or {}) for d in self.dimensions)
+        return PartitionSet(
+            tuple(d.name for d in self.dimensions), axes, tuple(Picks.all(a.count) for a in axes)
+        )
+
+    def describe(self) -> str:
+        return " × ".join(dimension.describe() for dimension in self.dimensions)
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not DIMENSION_NAME.match(name):
+        raise Invalid(
+            f"partition dimension {name!r} is not allowed: use letters, digits and _,"
+            " not beginning with a digit"
+        )
+
+
+def local_time(text: str, what: str) -> datetime:
+    """A local date or time in ISO spelling, without an offset and within the years we count."""
+    try:
+        parsed = datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        raise Invalid(f"{what} {text!r} is not a date or time like 2024-01-31T06:00") from None
+    if parsed.tzinfo is not None:
+        raise Invalid(f"{what} {text!r} has an offset; give the local time and timezone=")
+    if not FIRST_YEAR < parsed.year < LAST_YEAR:
+        raise Invalid(f"{what} {text!r} is outside the years {FIRST_YEAR + 1} to {LAST_YEAR - 1}")
+    return parsed
+
+
+def _excluded(text: str) -> cron.Pattern | datetime:
+    if " " in text.strip() or text.startswith("@"):
+        return cron.parse(text)
+    return local_time(text, "exclude")
+
+
+# ---------------------------------------------------------------- axes (dimensions at a `now`)
+
+
+class Axis(Protocol):
+    """A dimension bound to a moment: values numbered from 0 to count - 1."""
+
+    @property
+    def count(self) -> int: ...
+    def value(self, index: int) -> Scalar: ...
+    def find(self, spelled: str) -> int | None:
+        """The number of a value in canonical spelling (`d:2024-01-01`), or None."""
+
+    def label(self, index: int) -> str:
+        """How people see the value; `locate` reads it back."""
+
+    def locate(self, text: str) -> int:
+        """The number of a label or of a spelled value (`d:2024-01-01`); Invalid if there is none."""
+
+
+def scalar_label(value: Scalar) -> str:
+    """A value as people write it; not an identity."""
+    return value if isinstance(value, str) else spell_scalar(value)[2:]
+
+
+class ListAxis:
+    """Values one by one."""
+
+    def __init__(self, name: str, values: tuple[Scalar, ...]) -> None:
+        self.name = name
+        self.values = values
+        self.count = len(values)
+        self._numbers = {spell_scalar(value): i for i, value in enumerate(values)}
+
+    def value(self, index: int) -> Scalar:
+        return self.values[index]
+
+    def find(self, spelled: str) -> int | None:
+        return self._numbers.get(spelled)
+
+    def label(self, index: int) -> str:
+        return scalar_label(self.values[index])
+
+    def locate(self, text: str) -> int:
+        if text in self._numbers:
+            return self._numbers[text]
+        fits = [i for i, value in enumerate(self.values) if scalar_label(value) == text]
+        if len(fits) > 1:
+            spelled = " or ".join(spell_scalar(self.values[i]) for i in fits)
+            raise Invalid(f"{self.name}={text} is ambiguous; write {spelled}")
+        if not fits:
+            labels = [self.label(i) for i in range(self.count)]
+            hint = did_you_mean(text, labels) or (
+                f"; it has {', '.join(labels[:5])}{', …' if self.count > 5 else ''}"
+                if labels
+                else "; it has no keys yet"
+            )
+            raise Invalid(f"partition dimension {self.name!r} has no key {text!r}{hint}")
+        return fits[0]
+
+
+class Window(NamedTuple):
+    """`start <= instant < end`, in UTC."""
+
+    start: datetime
+    end: datetime
+
+
+class TimeAxis:
+    """The windows of a time dimension that exist at a moment."""
+
+    def __init__(self, dimension: TimeDimension, now: int) -> None:
+        self.dimension = dimension
+        self.name = dimension.name
+        self._zone = zone(dimension.timezone)
+        self._dates = dimension.grain in ("day", "week", "month")
+        self._tag = "d:" if self._dates else "t:"
+        self._pattern = cron.parse(dimension.cron)
+        exclude = [_excluded(text) for text in dimension.exclude]
+        self._patterns = tuple(e for e in exclude if isinstance(e, cron.Pattern))
+        self._origin = self._zone.instant_of(local_time(dimension.start, "start"))
+        # All fires, which bound the windows; and those that start a window which is not excluded.
+        self._ticks = Timeline(self._pattern, self._zone, self._origin)
+        self._line = self._timeline(self._origin)
+        gone = set()
+        for local in exclude:
+            if isinstance(local, datetime):
+                number = self._line.find(self._zone.instant_of(local))
+                if number is not None:
+                    gone.add(number)
+        self._gone = Holes(sorted(gone))
+        self.count = self._count(now)
+
+    def _timeline(self, origin: int) -> Timeline:
+        return Timeline(self._pattern, self._zone, origin, self._patterns)
+
+    def _count(self, now: int) -> int:
+        ended = self._ticks.before(now + 1) - 1 + self.dimension.end_offset
+        if self.dimension.end is not None:
+            end = self._zone.instant_of(local_time(self.dimension.end, "end"))
+            ended = min(ended, self._ticks.before(end + 1) - 1)
+        if ended <= 0:
+            return 0
+        return self.starts_before(self._ticks[ended - 1].instant + 1)
+
+    def starts_before(self, instant: int) -> int:
+        """How many windows start before an instant, whether or not they have ended."""
+        return self._gone.rank(self._line.before(instant))
+
+    def start(self, index: int) -> int:
+        """The instant a window starts. Negative numbers go on before the first one."""
+        if index < 0:
+            return self._earlier(index)
+        return self._line[self._gone.skip(index)].instant
+
+    def end(self, index: int) -> int:
+        start = self.start(index)
+        if index < 0:
+            return Timeline(self._pattern, self._zone, start)[1].instant
+        return self._ticks[self._ticks.before(start + 1)].instant
+
+    def _earlier(self, index: int) -> int:
+        # Reach back until enough windows fit; the longest between two fires of a cron is 8 years.
+        reach = (self._ticks[1].instant - self._origin) * -index
+        while True:
+            reach = max(2 * reach, DAY)
+            line = self._timeline(self._origin - reach)
+            there = line.before(self._origin)
+            if there >= -index:
+                return line[there + index].instant
+
+    def window(self, index: int) -> Window:
+        return Window(moment(self.start(index)), moment(self.end(index)))
+
+    def value(self, index: int) -> Scalar:
+        return self._value(self._line[self._gone.skip(index)])
+
+    def _value(self, fire: cron.Fire) -> Scalar:
+        if self._dates:
+            return date.fromordinal(fire.local // DAY + EPOCH.toordinal())
+        return moment(fire.instant)
+
+    def find(self, spelled: str) -> int | None:
+        if spelled[:2] != self._tag:
+            return None
+        number = (
+            self._date_number(spelled)
+            if self._dates
+            else self._line.find(
+                # The spelling was checked when the key was made.
+                seconds(datetime.fromisoformat(spelled[2:]))
+            )
+        )
+        index = None if number is None else self._gone.find(number)
+        return index if index is not None and index < self.count else None
+
+    def _date_number(self, spelled: str) -> int | None:
+        value = date.fromisoformat(spelled[2:])
+        if not FIRST_YEAR < value.year < LAST_YEAR:
+            return None
+        midnight = self._zone.instant_of(datetime(value.year, value.month, value.day))
+        number = self._line.before(midnight)
+        # A fire due just before midnight that a gap moved past it belongs to the day before.
+        for near in (number, number + 1):
+            if self._value(self._line[near]) == value:
+                return near
+        return None
+
+    def overlapping(self, start: int, end: int) -> range:
+        """The windows, existing or still to come, that share an instant with `[start, end)`."""
+        first = max(self.starts_before(start + 1) - 1, 0)
+        stop = self.starts_before(end)
+        if first < stop and self.end(first) <= start:
+            first += 1
+        return range(first, max(stop, first))
+
+    def absent(self, start: int, end: int) -> list[Scalar]:
+        """What the windows in `[start, end)` that do not exist would be called: those before the
+        first and after the last."""
+        found: list[Scalar] = []
+        if start < self._origin:
+            line = self._timeline(start)
+            stop = line.before(min(end, self._origin))
+            found += [self._value(line[i]) for i in range(stop)]
+        over = self.overlapping(max(start, self._origin), end)
+        found += [self.value(i) for i in over if i >= self.count]
+        return found
+
+    def label(self, index: int) -> str:
+        fire = self._line[self._gone.skip(index)]
+        local = EPOCH.replace(tzinfo=None) + timedelta(seconds=fire.local)
+        text = local.strftime(self.dimension.format)
+        if not self._dates and self._zone.instant_of(local) < fire.instant:
+            # The second of two equal times on the wall clock: say which by its offset.
+            offset = (fire.local - fire.instant) // 60
+            text += f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02}{abs(offset) % 60:02}"
+        return text
+
+    def locate(self, text: str) -> int:
+        index = self._locate(text)
+        if index is None:
+            raise Invalid(f"partition dimension {self.name!r} has no key {text!r}{self._hint()}")
+        return index
+
+    def _hint(self) -> str:
+        if not self.count:
+            return "; no window of it has ended yet"
+        return f"; it goes from {self.label(0)} to {self.label(self.count - 1)}"
+
+    def _locate(self, text: str) -> int | None:
+        if text[:2] in ("d:", "t:"):
+            return self.find(spell_scalar(parse_scalar(text)))
+        shown = self.dimension.format
+        for pattern in _ISO if shown in _ISO_FORMATS else (shown, shown + "%z", *_ISO):
+            if pattern is None and text[10:11] not in ("", "T", " "):
+                continue  # Python reads any character between date and time as ISO 8601
+            try:
+                parsed = (
+                    datetime.strptime(text, pattern) if pattern else datetime.fromisoformat(text)
+                )
+            except ValueError:
+                continue
+            if not FIRST_YEAR < parsed.year < LAST_YEAR:
+                return None
+            if parsed.tzinfo is not None:
+                found = self._starting_at(seconds(parsed.astimezone(UTC)))
+                # In a label, an offset tells two equal times apart; elsewhere it is not part of it.
+                if found is not None and (pattern is None or self.label(found) == text):
+                    return found
+            else:
+                # The format may leave out the time of day: the first window from there on.
+                index = self.starts_before(self._zone.instant_of(parsed))
+                for near in (index, index + 1):
+                    if near < self.count and (
+                        self.label(near) == text or self._local(near) == parsed
+                    ):
+                        return near
+        return None
+
+    def _starting_at(self, instant: int) -> int | None:
+        index = self.starts_before(instant)
+        return index if index < self.count and self.start(index) == instant else None
+
+    def _local(self, index: int) -> datetime:
+        fire = self._line[self._gone.skip(index)]
+        return EPOCH.replace(tzinfo=None) + timedelta(seconds=fire.local)
+
+
+_ISO = (None,)
+"""Labels are read as ISO 8601 too. A format of one's own comes first, because `%Y%d%m` looks like
+ISO and is not; for the usual ones, leaving out strptime saves its slow first call."""
+_ISO_FORMATS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M")
+
+
+@functools.lru_cache(maxsize=1024)
+def _time_axis(dimension: TimeDimension, now: int) -> TimeAxis:
+    return TimeAxis(dimension, now)
+
+
+@functools.lru_cache(maxsize=1024)
+def _list_axis(name: str, values: tuple[str, ...]) -> ListAxis:
+    return ListAxis(name, tuple(parse_scalar(value) for value in values))
+
+
+def _dynamic_axis(name: str, dynamic: DynamicKeys) -> ListAxis:
+    spelled = {spell_scalar(normal_scalar(value, name)) for value in dynamic.get(name, ())}
+    return _list_axis(name, tuple(sorted(spelled)))
+
+
+# ---------------------------------------------------------------- sets of keys
+
+
+class Holes:
+    """Numbers left out of 0, 1, 2, …: the rest is numbered again without gaps."""
+
+    __slots__ = ("_shifted", "numbers")
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+        self._shifted = [number - i for i, number in enumerate(numbers)]
+
+    def skip(self, n: int) -> int:
+        """The n-th number that is not a hole."""
+        return n + bisect.bisect_right(self._shifted, n)
+
+    def rank(self, number: int) -> int:
+        """How many numbers below this one are not holes."""
+        return number - bisect.bisect_left(self.numbers, number)
+
+    def find(self, number: int) -> int | None:
+        """The inverse of `skip`; None for a hole."""
+        if not self.numbers:
+            return number
+        at = bisect.bisect_left(self.numbers, number)
+        if at < len(self.numbers) and self.numbers[at] == number:
+            return None
+        return number - at
+
+
+_NO_HOLES = Holes(())
+
+
+class Picks:
+    """Some indexes of an axis: sorted, disjoint, non-empty ranges."""
+
+    __slots__ = ("_before", "_starts", "count", "ranges")
+
+    def __init__(self, ranges: Iterable[range]) -> None:
+        merged: list[range] = []
+        for each in sorted((r for r in ranges if r), key=lambda r: r.start):
+            if merged and each.start <= merged[-1].stop:
+                merged[-1] = range(merged[-1].start, max(merged[-1].stop, each.stop))
+            else:
+                merged.append(each)
+        self.ranges = merged
+        self._starts = [r.start for r in merged]
+        self._before = list(itertools.accumulate((len(r) for r in merged), initial=0))
+        self.count = self._before[-1]
+
+    @classmethod
+    def all(cls, count: int) -> "Picks":
+        return cls((range(count),))
+
+    @classmethod
+    def of(cls, indexes: Iterable[int]) -> "Picks":
+        return cls(range(i, i + 1) for i in indexes)
+
+    def index(self, position: int) -> int:
+        at = bisect.bisect_right(self._before, position) - 1
+        return self.ranges[at].start + position - self._before[at]
+
+    def find(self, index: int) -> int | None:
+        at = bisect.bisect_right(self._starts, index) - 1
+        if at < 0 or index >= self.ranges[at].stop:
+            return None
+        return self._before[at] + index - self._starts[at]
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.chain.from_iterable(self.ranges)
+
+    def __and__(self, other: "Picks") -> "Picks":
+        found, i, j = [], 0, 0
+        while i < len(self.ranges) and j < len(other.ranges):
+            a, b = self.ranges[i], other.ranges[j]
+            found.append(range(max(a.start, b.start), min(a.stop, b.stop)))
+            i, j = (i + 1, j) if a.stop < b.stop else (i, j + 1)
+        return Picks(found)
+
+
+class PartitionSet(Sequence[PartitionKey]):
+    """Partition keys in order, as a product of picks on axes minus holes (numbers in the product).
+
+    Behaves as a sequence; `len` may exceed any memory.
+    """
+
+    __slots__ = ("_holes", "_size", "axes", "names", "picks")
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        axes: tuple[Axis, ...],
+        picks: tuple[Picks, ...],
+        holes: Holes = _NO_HOLES,
+    ) -> None:
+        self.names = names
+        self.axes = axes
+        self.picks = picks
+        self._holes = holes
+        self._size = 1
+        for pick in picks:
+            self._size *= pick.count
+
+    def __len__(self) -> int:
+        return self._size - len(self._holes.numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> PartitionKey: ...
+    @overload
+    def __getitem__(self, at: slice) -> "KeySlice": ...
+    def __getitem__(self, at: int | slice) -> "PartitionKey | KeySlice":
+        numbers = range(len(self))
+        if isinstance(at, slice):
+            return KeySlice(self, numbers[at])
+        return self._key(self._holes.skip(numbers[at]))
+
+    def _key(self, number: int) -> PartitionKey:
+        values: list[Scalar] = []
+        for axis, pick in zip(reversed(self.axes), reversed(self.picks), strict=True):
+            number, position = divmod(number, pick.count)
+            values.append(axis.value(pick.index(position)))
+        return _make_key(self.names, values[::-1])
+
+    def __contains__(self, key: object) -> bool:
+        return self.find(key) is not None
+
+    def find(self, key: object) -> int | None:
+        """The number of a key in this set, or None."""
+        if not isinstance(key, PartitionKey):
+            return None
+        number = next(self._numbers((key,)), None)
+        return None if number is None else self._holes.find(number)
+
+    def index(self, key: Any, start: int = 0, stop: int | None = None) -> int:
+        found = self.find(key)
+        if found is None or found not in range(len(self))[start:stop]:
+            raise ValueError(f"{key} is not in this set of partitions")
+        return found
+
+    def count(self, key: object) -> int:
+        return int(key in self)
+
+    def _numbers(self, keys: Iterable[PartitionKey]) -> Iterator[int]:
+        """The numbers of those keys that are in the product. Many keys share their parts, so each
+        part is looked up once, by its spelling."""
+        steps: list[_Steps] = []
+        stride = 1
+        for name, axis, pick in zip(
+            reversed(self.names), reversed(self.axes), reversed(self.picks), strict=True
+        ):
+            steps.insert(0, _Steps(name, axis, pick, stride))
+            stride *= pick.count
+        look_up, size = operator.getitem, len(steps)
+        for key in keys:
+            parts = key.canonical.split(",")
+            try:
+                if len(parts) == size:
+                    yield sum(map(look_up, steps, parts))
+            except LookupError:
+                pass
+
+    def __iter__(self) -> Iterator[PartitionKey]:
+        holes = iter(self._holes.numbers)
+        hole = next(holes, None)
+        # What does not change with every key is spelled once.
+        parts: list[list[tuple[str, Scalar]]] = []
+        for name, axis, pick in zip(self.names[1:], self.axes[1:], self.picks[1:], strict=True):
+            values = [axis.value(i) for i in pick]
+            parts.append([(f"{name}={spell_scalar(v)}", v) for v in values])
+        number = 0
+        first, axis = self.names[0], self.axes[0]
+        for i in self.picks[0]:
+            value = axis.value(i)
+            head = (f"{first}={spell_scalar(value)}", value)
+            for rest in itertools.product(*parts):
+                if number == hole:
+                    hole = next(holes, None)
+                else:
+                    chosen = (head, *rest)
+                    yield PartitionKey._trusted(
+                        dict(zip(self.names, (v for _, v in chosen), strict=True)),
+                        ",".join(text for text, _ in chosen),
+                    )
+                number += 1
+
+    def missing(self, present: Iterable[PartitionKey]) -> "PartitionSet":
+        """The keys of this set that are not among `present` (which may hold others too)."""
+        numbers = set(self._numbers(present))
+        numbers.update(self._holes.numbers)
+        return PartitionSet(self.names, self.axes, self.picks, Holes(sorted(numbers)))
+
+    def where(self, **choices: "Choice | Iterable[Choice]") -> "PartitionSet":
+        """The keys with these values on these dimensions: a value, a label, a range `"a..b"` (both
+        ends included, either may be left out), or several of them."""
+        picks = list(self.picks)
+        for name, choice in choices.items():
+            if name not in self.names:
+                known = ", ".join(self.names)
+                raise Invalid(
+                    f"there is no partition dimension {name!r}{did_you_mean(name, self.names)};"
+                    f" the dimensions are: {known}"
+                )
+            at = self.names.index(name)
+            one = choice is None or isinstance(choice, str | int | date)
+            several = cast(Iterable[Choice], [choice] if one else choice)
+            chosen = Picks(_choose(self.axes[at], name, each) for each in several)
+            picks[at] = picks[at] & chosen
+        return self._rebuilt(picks)
+
+    def between(self, first: PartitionKey, last: PartitionKey) -> "PartitionSet":
+        """From one key to another, both included, on every dimension by itself."""
+        picks = []
+        for name, axis, pick in zip(self.names, self.axes, self.picks, strict=True):
+            ends = []
+            for key in (first, last):
+                index = axis.find(spell_scalar(key[name])) if name in key else None
+                if index is None:
+                    raise Invalid(f"the partition {key} does not exist here; check {name!r}")
+                ends.append(index)
+            picks.append(pick & Picks([range(ends[0], ends[1] + 1)]))
+        return self._rebuilt(picks)
+
+    def _rebuilt(self, picks: Sequence[Picks]) -> "PartitionSet":
+        smaller = PartitionSet(self.names, self.axes, tuple(picks))
+        if not self._holes.numbers:
+            return smaller
+        # Holes are numbers of the old product: give each its number in the new one.
+        return smaller.missing(self._key(number) for number in self._holes.numbers)
+
+    def latest(self, names: Iterable[str] | None = None) -> "PartitionSet":
+        """The last window of the named time dimensions (of all, if not given), with everything on
+        the others."""
+        wanted = self.names if names is None else set(names)
+        picks = [
+            Picks.of([pick.index(pick.count - 1)])
+            if name in wanted and isinstance(axis, TimeAxis) and pick.count
+            else pick
+            for name, axis, pick in zip(self.names, self.axes, self.picks, strict=True)
+        ]
+        return self._rebuilt(picks)
+
+    def window(self, key: PartitionKey) -> Window:
+        """The window of a key with exactly one time dimension."""
+        times = [
+            (n, a) for n, a in zip(self.names, self.axes, strict=True) if isinstance(a, TimeAxis)
+        ]
+        if len(times) != 1:
+            raise Invalid(f"a time window needs one time dimension; {key} has {len(times)}")
+        name, axis = times[0]
+        index = axis.find(spell_scalar(key[name])) if name in key else None
+        if index is None:
+            raise Invalid(f"the partition {key} does not exist")
+        return axis.window(index)
+
+    def label(self, key: PartitionKey) -> str:
+        """A key as people read it: `date=2024-01-15, region=eu`."""
+        shown = []
+        for name, axis in zip(self.names, self.axes, strict=True):
+            index = axis.find(spell_scalar(key[name]))
+            shown.append(
+                f"{name}={scalar_label(key[name]) if index is None else axis.label(index)}"
+            )
+        return ", ".join(shown)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PartitionSet):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # compared by content, which may be endless to hash
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} partitions by {', '.join(self.names)}>"
+
+
+class _Steps(dict[str, int]):
+    """What one part of a key, as spelled, adds to the key's number; LookupError if it is not in."""
+
+    def __init__(self, name: str, axis: Axis, picks: Picks, stride: int) -> None:
+        super().__init__()
+        self._name, self._axis, self._picks, self._stride = name, axis, picks, stride
+
+    def __missing__(self, part: str) -> int:
+        name, _, spelled = part.partition("=")
+        index = self._axis.find(spelled) if name == self._name else None
+        position = None if index is None else self._picks.find(index)
+        if position is None:
+            raise LookupError(part)
+        step = self[part] = position * self._stride
+        return step
+
+
+class KeySlice(Sequence[PartitionKey]):
+    """A slice of a set; made without making its keys."""
+
+    __slots__ = ("_numbers", "_of")
+
+    def __init__(self, of: PartitionSet, numbers: range) -> None:
+        self._of = of
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> PartitionKey: ...
+    @overload
+    def __getitem__(self, at: slice) -> "KeySlice": ...
+    def __getitem__(self, at: int | slice) -> "PartitionKey | KeySlice":
+        if isinstance(at, slice):
+            return KeySlice(self._of, self._numbers[at])
+        return self._of[self._numbers[at]]
+
+    def __contains__(self, key: object) -> bool:
+        return self._of.find(key) in self._numbers
+
+
+Choice = Scalar
+"""A typed value, or a text: a label, a spelled value, or a range of either."""
+
+
+def _choose(axis: Axis, name: str, choice: Choice) -> range:
+    if isinstance(choice, str):
+        first, dots, last = choice.partition("..")
+        # A listed value may itself contain two dots: it wins over the range.
+        if dots and not _has(axis, choice):
+            low = axis.locate(first) if first else 0
+            high = axis.locate(last) if last else axis.count - 1
+            if high < low:
+                raise Invalid(f"the range {name}={choice} runs backwards; swap its ends")
+            return range(low, high + 1)
+        index = axis.locate(choice)
+    else:
+        index = axis.locate(spell_scalar(normal_scalar(choice, name)))
+    return range(index, index + 1)
+
+
+def _has(axis: Axis, text: str) -> bool:
+    try:
+        axis.locate(text)
+    except Invalid:
+        return False
+    return True
+
+
+def _make_key(names: Sequence[str], values: Sequence[Scalar]) -> PartitionKey:
+    return PartitionKey._trusted(
+        dict(zip(names, values, strict=True)),
+        ",".join(f"{n}={spell_scalar(v)}" for n, v in zip(names, values, strict=True)),
+    )
