@@ -1,0 +1,1 @@
+"""What touches the world: siblings of one shape, known only to servo.wiring."""

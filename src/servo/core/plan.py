@@ -1,0 +1,235 @@
+"""Plans: what would run, in which order, on which inputs, and why.
+
+A plan is a value. It holds what decides the outcome (tasks, edges, pinned inputs, policies) and what
+explains it (reasons, stages, the request, `now`). Its fingerprint covers the first kind only, so two
+plans with the same fingerprint do the same work. Ids are not part of a plan; they are minted when it
+runs.
+
+The fingerprint is `v1:` and the fingerprint of this canonical JSON, with tasks sorted by key:
+
+    {"assets": {asset: {"code_version", "resources", "retry", …}},
+     "tasks": [[task key, [upstream task keys, sorted], [[asset, partition, version], …], rerun]],
+     "version": 1}
+
+where the inputs listed are those whose version exists already, sorted. Golden vectors:
+tests/vectors/plan_fingerprints.json.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from servo.core import canonical
+from servo.errors import Invalid
+
+FORMAT = 1
+
+
+class PlanInput(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One upstream partition that a task reads. `version` is None if this plan makes it, or if it
+    does not exist."""
+
+    asset: str
+    partition: str | None = None
+    version: str | None = None
+
+
+class PlannedTask(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """One task. Keys are canonical strings; `upstreams` are tasks of the same plan."""
+
+    key: str
+    asset: str
+    partition: str | None = None
+    stage: int = 0
+    upstreams: tuple[str, ...] = ()
+    inputs: tuple[PlanInput, ...] = ()
+    rerun: bool = False
+    """Runs even if nothing has changed; otherwise an unchanged task ends REUSED."""
+    reasons: tuple[str, ...] = ()
+
+
+class PlannedAsset(msgspec.Struct, frozen=True, kw_only=True):
+    """What all tasks of an asset share; plain data, so that it enters fingerprints as it is."""
+
+    code_version: str
+    kind: str
+    resources: Mapping[str, Any]
+    retry: Mapping[str, Any]
+    timeouts: Mapping[str, Any]
+    gating: Mapping[str, Any]
+    checks: tuple[Mapping[str, Any], ...]
+    config: Mapping[str, Any]
+    priority: int
+
+
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for. `partitions`: for each dimension, values, labels or ranges `a..b`."""
+
+    selection: str = "*"
+    partitions: Mapping[str, tuple[str, ...]] = {}
+    force: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks in order of their keys, and everything they were decided from."""
+
+    format: int = FORMAT
+    fingerprint: str
+    request: PlanRequest
+    now: str
+    """The moment it was planned for, as ISO 8601 in UTC."""
+    dynamic: Mapping[str, tuple[str, ...]] = {}
+    """The dynamic partition keys it was planned with, spelled with their tags."""
+    code_version: str
+    assets: Mapping[str, PlannedAsset]
+    tasks: tuple[PlannedTask, ...]
+
+    def task(self, key: str) -> PlannedTask:
+        for task in self.tasks:
+            if task.key == key:
+                return task
+        raise Invalid(f"this plan has no task {key}")
+
+    def stages(self) -> int:
+        return max((task.stage for task in self.tasks), default=-1) + 1
+
+    def unmet(self) -> Iterable[tuple[PlannedTask, PlanInput]]:
+        """Inputs that nobody makes: not in the plan, and without a version. Such a task would fail;
+        source assets are read as they are and are not counted."""
+        made = {(task.asset, task.partition) for task in self.tasks}
+        for task in self.tasks:
+            for given in task.inputs:
+                if given.version is None and (given.asset, given.partition) not in made:
+                    yield task, given
+
+
+def fingerprint(assets: Mapping[str, PlannedAsset], tasks: Iterable[PlannedTask]) -> str:
+    """See the module's docstring. Independent of the order of the arguments."""
+    spec = {
+        "assets": {name: msgspec.structs.asdict(asset) for name, asset in assets.items()},
+        "tasks": [
+            [
+                task.key,
+                sorted(task.upstreams),
+                sorted([i.asset, i.partition or "", i.version] for i in task.inputs if i.version),
+                task.rerun,
+            ]
+            for task in sorted(tasks, key=lambda task: task.key)
+        ],
+        "version": 1,
+    }
+    return "v1:" + canonical.fingerprint(spec)
+
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def dump(plan: Plan) -> bytes:
+    """The plan as canonical JSON (it holds no floats: assets are plain data already)."""
+    return _encoder.encode(plan)
+
+
+def load(text: bytes) -> Plan:
+    """The inverse of `dump`. Refuses a plan whose content is not what its fingerprint says."""
+    try:
+        plan = msgspec.json.decode(text, type=Plan)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(
+            f"this is not a plan that Servo wrote: {error}; write a new one with 'servo plan --out'"
+        ) from None
+    if plan.format > FORMAT:
+        raise Invalid(f"this plan has format {plan.format}, newer than {FORMAT}; upgrade Servo")
+    if fingerprint(plan.assets, plan.tasks) != plan.fingerprint:
+        raise Invalid(
+            "this plan was changed after it was written: its content does not match its"
+            " fingerprint; write a new one with 'servo plan --out'"
+        )
+    return plan
+
+
+class TaskChange(msgspec.Struct, frozen=True):
+    """A task that both plans have, and what differs."""
+
+    key: str
+    why: tuple[str, ...]
+
+
+class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened between two plans."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[TaskChange, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+
+def dump_diff(difference: PlanDiff) -> bytes:
+    return _encoder.encode(difference)
+
+
+def diff(old: Plan, new: Plan) -> PlanDiff:
+    """Added, removed and changed tasks. Empty exactly if the fingerprints are equal."""
+    before = {task.key: task for task in old.tasks}
+    after = {task.key: task for task in new.tasks}
+    assets = {
+        name: _asset_changes(old.assets[name], new.assets[name])
+        for name in old.assets.keys() & new.assets.keys()
+    }
+    changed = []
+    for key in sorted(before.keys() & after.keys()):
+        why = (*assets[after[key].asset], *_task_changes(before[key], after[key]))
+        if why:
+            changed.append(TaskChange(key, why))
+    return PlanDiff(
+        added=tuple(sorted(after.keys() - before.keys())),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        changed=tuple(changed),
+    )
+
+
+def _asset_changes(old: PlannedAsset, new: PlannedAsset) -> tuple[str, ...]:
+    why = []
+    for field in PlannedAsset.__struct_fields__:
+        before, after = getattr(old, field), getattr(new, field)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            parts = [k for k in sorted({*before, *after}) if before.get(k) != after.get(k)]
+            why += [f"{field}.{k}: {_shown(before, k)} → {_shown(after, k)}" for k in parts]
+        elif field == "checks":
+            why.append("its checks changed")
+        elif field == "code_version":
+            why.append("its code changed")
+        else:
+            why.append(f"{field}: {before} → {after}")
+    return tuple(why)
+
+
+def _shown(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key)
+    if isinstance(value, dict) and "$float" in value:
+        return str(value["$float"])
+    return "nothing" if value is None else str(value)
+
+
+def _task_changes(old: PlannedTask, new: PlannedTask) -> tuple[str, ...]:
+    why = [f"now waits for {key}" for key in sorted(set(new.upstreams) - set(old.upstreams))]
+    why += [f"no longer waits for {key}" for key in sorted(set(old.upstreams) - set(new.upstreams))]
+    before = {(i.asset, i.partition): i.version for i in old.inputs}
+    after = {(i.asset, i.partition): i.version for i in new.inputs}
+    for at in sorted(before.keys() | after.keys(), key=lambda k: (k[0], k[1] or "")):
+        if before.get(at) != after.get(at):
+            name = at[0] if at[1] is None else f"{at[0]}[{at[1]}]"
+            why.append(f"input {name}: {_version(before, at)} → {_version(after, at)}")
+    if old.rerun != new.rerun:
+        why.append("now runs even if unchanged" if new.rerun else "now runs only if changed")
+    return tuple(why)
+
+
+def _version(inputs: Mapping[Any, str | None], at: Any) -> str:
+    if at not in inputs:
+        return "not read"
+    return inputs[at] or "no version yet"

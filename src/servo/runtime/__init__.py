@@ -1,0 +1,1 @@
+"""The engine loop, projects and configuration."""
