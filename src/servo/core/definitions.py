@@ -197,11 +197,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
                     raise Invalid(f"{dependency.upstream} → {asset.key}: {why}") from None
         return graph
 
-    @property
-    def code_version(self) -> str:
-        """One fingerprint for all of it."""
-        return canonical.fingerprint(to_plain(self))
-
 
 def dump(manifest: Manifest) -> bytes:
     """The manifest as canonical JSON."""

@@ -31,7 +31,10 @@ DIMENSION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _STRING = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})*\Z")
 _INT = re.compile(r"(?:0|-?[1-9][0-9]*)\Z")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
-_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z\Z")
+# Hours are spelled out: newer Pythons read 24:00 as the next midnight, which would be a second spelling.
+_TIMESTAMP = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z\Z"
+)
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -48,6 +51,9 @@ class _Key:
         object.__setattr__(self, "_hash", hash(canonical))
 
     def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable")
 
     def __eq__(self, other: object) -> bool:
@@ -85,6 +91,7 @@ class AssetKey(_Key):
                     f"asset {what} {part!r} is not allowed: use lower-case letters, digits and _,"
                     " beginning with a letter"
                 )
+        namespace, name = str.__str__(namespace), str.__str__(name)
         object.__setattr__(self, "namespace", namespace)
         object.__setattr__(self, "name", name)
         self._become(f"{namespace}/{name}")
@@ -92,8 +99,7 @@ class AssetKey(_Key):
     @classmethod
     def parse(cls, text: str, default_namespace: str | None = None) -> Self:
         """From `namespace/name` or `namespace.name`; a bare name needs a default namespace."""
-        if not isinstance(text, str):
-            raise Invalid(f"an asset key is a string like 'analytics.orders', not {text!r}")
+        text = _text(text, "an asset key", "analytics.orders")
         parts = re.split(r"[./]", text)
         if len(parts) == 1 and default_namespace is not None:
             parts = [default_namespace, text]
@@ -112,7 +118,15 @@ class PartitionKey(_Key, Mapping[str, Scalar]):
     _values: dict[str, Scalar]
 
     def __init__(self, values: Mapping[str, Scalar] | None = None, /, **dimensions: Scalar) -> None:
+        if values is not None and not isinstance(values, Mapping):
+            raise Invalid(
+                "a partition key is made from a mapping of dimension names to values, not from a"
+                f" {type(values).__name__}; to read a spelled key use PartitionKey.parse"
+            )
         given = {**(values or {}), **dimensions}
+        if values and len(given) < len(values) + len(dimensions):
+            twice = next(name for name in dimensions if name in values)
+            raise Invalid(f"partition key: dimension {twice!r} is given twice; remove one")
         if not given:
             raise Invalid("a partition key needs at least one dimension, such as date=…")
         for name in given:
@@ -121,7 +135,7 @@ class PartitionKey(_Key, Mapping[str, Scalar]):
                     f"dimension name {name!r} is not allowed: use letters, digits and _,"
                     " not beginning with a digit"
                 )
-        normal = {name: normal_scalar(given[name], name) for name in sorted(given)}
+        normal = {str.__str__(name): normal_scalar(given[name], name) for name in sorted(given)}
         object.__setattr__(self, "_values", normal)
         self._become(",".join(f"{name}={spell_scalar(v)}" for name, v in normal.items()))
 
@@ -136,6 +150,7 @@ class PartitionKey(_Key, Mapping[str, Scalar]):
     @classmethod
     def parse(cls, text: str) -> Self:
         """The inverse of `str()`; refuses every spelling that is not canonical."""
+        text = _text(text, "a partition key", "date=d:2025-01-15")
         values: dict[str, Scalar] = {}
         last = ""
         for part in text.split(","):
@@ -168,33 +183,52 @@ class PartitionKey(_Key, Mapping[str, Scalar]):
     __hash__ = _Key.__hash__
 
 
+def _text(text: object, what: str, example: str) -> str:
+    """What a parser is handed, as exactly a string."""
+    if not isinstance(text, str):
+        raise Invalid(f"{what} is a string like {example!r}, not a {type(text).__name__}")
+    return str.__str__(text)
+
+
 def normal_scalar(value: Scalar, name: str) -> Scalar:
-    """The value as the key keeps it (timestamps in UTC), or a sentence about why it cannot be."""
+    """The value as the key keeps it (timestamps in UTC), or a sentence about why it cannot be.
+
+    Subclasses become what they are made of: `str()` of a member of `class Region(str, Enum)` would
+    be `Region.EU`, and a library's own date may spell itself in its own way.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         if any("\ud800" <= c <= "\udfff" for c in value):
             raise Invalid(f"dimension {name!r}: the string holds a lone surrogate; replace it")
-        return str(value)
+        return str.__str__(value)
     if isinstance(value, int):
         if not INT64_MIN <= value <= INT64_MAX:
             raise Invalid(
                 f"dimension {name!r}: the integer does not fit into 64 bits; use a string"
             )
-        return int(value)
+        return int.__index__(value)
     if isinstance(value, datetime):
-        if value.tzinfo is None:
+        # A zone may have no answer: such a time is naive too, and would be read in the machine's.
+        if value.tzinfo is None or value.utcoffset() is None:
             raise Invalid(
                 f"dimension {name!r}: the timestamp {value.isoformat()} has no time zone; add one"
             )
+        if getattr(value, "nanosecond", 0):
+            raise Invalid(
+                f"dimension {name!r}: {value.isoformat()} is finer than a microsecond; round it"
+            )
         try:
-            return value.astimezone(UTC).replace(fold=0)
+            utc = value.astimezone(UTC)
         except OverflowError:
             raise Invalid(
-                f"dimension {name!r}: {value.isoformat()} is outside the years 1 to 9999 in UTC"
+                f"dimension {name!r}: {value.isoformat()} is outside the years 1 to 9999 in UTC;"
+                " use a time within them"
             ) from None
+        day = utc.year, utc.month, utc.day
+        return datetime(*day, utc.hour, utc.minute, utc.second, utc.microsecond, UTC)
     if isinstance(value, date):
-        return value
+        return date(value.year, value.month, value.day)
     if isinstance(value, float):
         raise Invalid(
             f"dimension {name!r}: the float {value!r} cannot identify a partition;"
@@ -223,9 +257,10 @@ def spell_scalar(value: Scalar) -> str:
 
 def parse_scalar(spelled: str) -> Scalar:
     """The inverse of `spell_scalar`."""
+    spelled = _text(spelled, "a spelled value", "s:eu")
     parse = _PARSERS.get(spelled[:2])
     if parse is None:
-        raise Invalid(f"{spelled!r} has no known tag; expected s:, i:, b:, d:, t: or n:")
+        raise Invalid(f"{spelled!r} has no known tag; begin it with s:, i:, b:, d:, t: or n:")
     return parse(spelled, spelled[2:])
 
 
@@ -313,14 +348,29 @@ class TaskKey(_Key):
         partition: PartitionKey | None = None,
         operation: Operation = Operation.MATERIALIZE,
     ) -> None:
+        for part, kind in ((asset, AssetKey), (partition, PartitionKey), (operation, Operation)):
+            if not isinstance(part, kind) and not (part is None and kind is PartitionKey):
+                raise Invalid(
+                    f"a task key is made of an asset key, a partition key and an operation, but"
+                    f" {part!r} is no {kind.__name__}; to read a spelled one use TaskKey.parse"
+                )
         object.__setattr__(self, "asset", asset)
         object.__setattr__(self, "partition", partition)
         object.__setattr__(self, "operation", operation)
-        inside = "" if partition is None else f"[{partition.canonical}]"
-        self._become(f"{asset.canonical}{inside}:{operation.value}")
+        inside = None if partition is None else partition.canonical
+        self._become(self.spell(asset.canonical, inside, operation))
+
+    @staticmethod
+    def spell(
+        asset: str, partition: str | None, operation: Operation = Operation.MATERIALIZE
+    ) -> str:
+        """The canonical string from canonical parts (for plans, which hold many)."""
+        inside = "" if partition is None else f"[{partition}]"
+        return f"{asset}{inside}:{operation._value_}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
+        text = _text(text, "a task key", "analytics/orders:materialize")
         match = re.fullmatch(r"([^./\[\]:]+)/([^./\[\]:]+)(?:\[([^\[\]]+)\])?:([a-z]+)", text)
         if not match:
             raise Invalid(

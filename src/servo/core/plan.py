@@ -11,8 +11,8 @@ The fingerprint is `v1:` and the fingerprint of this canonical JSON, with tasks 
      "tasks": [[task key, [upstream task keys, sorted], [[asset, partition, version], …], rerun]],
      "version": 1}
 
-where the inputs listed are those whose version exists already, sorted. Golden vectors:
-tests/vectors/plan_fingerprints.json.
+where the inputs listed are those whose version exists already, each once and sorted, with "" for no
+partition. Golden vectors: tests/vectors/plan_fingerprints.json.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,12 +27,13 @@ FORMAT = 1
 
 
 class PlanInput(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One upstream partition that a task reads. `version` is None if this plan makes it, or if it
-    does not exist."""
+    """One upstream partition that a task reads as `parameter`. `version` is None if this plan makes
+    it, or if it does not exist."""
 
     asset: str
     partition: str | None = None
     version: str | None = None
+    parameter: str | None = None
 
 
 class PlannedTask(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -81,9 +82,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The moment it was planned for, as ISO 8601 in UTC."""
     dynamic: Mapping[str, tuple[str, ...]] = {}
     """The dynamic partition keys it was planned with, spelled with their tags."""
-    code_version: str
     assets: Mapping[str, PlannedAsset]
     tasks: tuple[PlannedTask, ...]
+    idle: tuple[str, ...] = ()
+    """Selected assets without a task: no partition of theirs exists yet, or was named."""
 
     def task(self, key: str) -> PlannedTask:
         for task in self.tasks:
@@ -112,7 +114,7 @@ def fingerprint(assets: Mapping[str, PlannedAsset], tasks: Iterable[PlannedTask]
             [
                 task.key,
                 sorted(task.upstreams),
-                sorted([i.asset, i.partition or "", i.version] for i in task.inputs if i.version),
+                sorted({(i.asset, i.partition or "", i.version) for i in task.inputs if i.version}),
                 task.rerun,
             ]
             for task in sorted(tasks, key=lambda task: task.key)

@@ -3,7 +3,8 @@
 Everything it depends on is an argument: `now`, the dynamic keys and the versions that inputs are
 pinned to are part of the state. The same arguments give the same bytes on every machine.
 
-Which partitions. A dimension named in the request has the named keys. Otherwise:
+Which partitions. A dimension named in the request has the named keys; an asset that does not have them
+is left out, unless none has them. Otherwise:
  1. an asset that has none of the named dimensions takes what the selected assets above it touch;
  2. an asset that was selected for itself takes its latest window (all keys of other dimensions);
  3. an asset above selected ones takes, beside that, what they need, as far as its partitions follow
@@ -14,15 +15,24 @@ good version that the state knows, or left open where there is none.
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from servo.core.definitions import AssetDefinition, AssetKind, Dependency, Manifest
+import msgspec
+
+from servo.core.definitions import (
+    AssetDefinition,
+    AssetKind,
+    CheckDefinition,
+    Dependency,
+    Manifest,
+)
 from servo.core.graph import Graph
-from servo.core.keys import AssetKey, Operation, PartitionKey, normal_scalar, spell_scalar
+from servo.core.keys import AssetKey, PartitionKey, TaskKey, normal_scalar, spell_scalar
 from servo.core.mappings import Connection, connect
-from servo.core.partitions import DynamicKeys, PartitionSet, TimeAxis
+from servo.core.partitions import DynamicKeys, Partitioning, PartitionSet
 from servo.core.plain import to_plain
 from servo.core.plan import (
     Plan,
@@ -35,11 +45,16 @@ from servo.core.plan import (
 from servo.core.selection import named, select
 from servo.errors import Invalid, did_you_mean
 
+NEVER_MADE = "stale because it was never made"
+UP_TO_DATE = "up to date: reused unless an input changes"
+
 MAX_TASKS = 1_000_000
 """More is nearly always a mistake, and a run of that size is better split by partitions."""
 
 Partition = str | None
 """A canonical partition key, or None for an asset without partitions."""
+Partitions = Mapping[Partition, PartitionKey | None]
+"""Partitions in order. Shared between assets, so nobody changes one that was made."""
 
 
 class Version(NamedTuple):
@@ -65,8 +80,10 @@ def make_plan(request: PlanRequest, manifest: Manifest, state: PlanningState) ->
     if state.now.tzinfo is None:
         raise Invalid(f"the time to plan for, {state.now}, has no time zone; give one")
     planner = _Planner(request, manifest, state)
-    assets = {key.canonical: _planned_asset(planner.definitions[key]) for key in planner.selected}
     tasks = sorted(planner.tasks(), key=lambda task: task.key)
+    busy = {task.asset for task in tasks}
+    selected = sorted(planner.selected)
+    assets = _planned_assets(planner.definitions[k] for k in selected if k.canonical in busy)
     return Plan(
         fingerprint=fingerprint(assets, tasks),
         request=request,
@@ -75,26 +92,40 @@ def make_plan(request: PlanRequest, manifest: Manifest, state: PlanningState) ->
             name: tuple(sorted({spell_scalar(normal_scalar(v, name)) for v in values}))
             for name, values in sorted(state.dynamic.items())
         },
-        code_version=manifest.code_version,
         assets=assets,
         tasks=tuple(tasks),
+        idle=tuple(key.canonical for key in selected if key.canonical not in busy),
     )
 
 
-def _planned_asset(definition: AssetDefinition) -> PlannedAsset:
-    return PlannedAsset(
-        code_version=definition.code_version,
-        kind=definition.kind.value,
-        resources=to_plain(definition.resources),
-        retry=to_plain(definition.retry),
-        timeouts=to_plain(definition.timeouts),
-        gating=to_plain(definition.gating),
-        checks=tuple(
-            {k: v for k, v in to_plain(check).items() if k != "code"} for check in definition.checks
-        ),
-        config=to_plain(definition.config),
-        priority=definition.priority,
-    )
+def _planned_assets(definitions: Iterable[AssetDefinition]) -> dict[str, PlannedAsset]:
+    # Most assets share their policies: each is spelled out once.
+    known: dict[msgspec.Struct, Any] = {}
+
+    def plain(policy: msgspec.Struct) -> Any:
+        if policy not in known:
+            known[policy] = to_plain(policy)
+        return known[policy]
+
+    return {
+        each.key.canonical: PlannedAsset(
+            code_version=each.code_version,
+            kind=each.kind.value,
+            resources=plain(each.resources),
+            retry=plain(each.retry),
+            timeouts=plain(each.timeouts),
+            gating=plain(each.gating),
+            checks=tuple(_planned_check(check) for check in each.checks),
+            config=to_plain(each.config),
+            priority=each.priority,
+        )
+        for each in definitions
+    }
+
+
+def _planned_check(check: CheckDefinition) -> dict[str, Any]:
+    """Where a check's code stands is for people, and no part of what it does."""
+    return {name: value for name, value in to_plain(check).items() if name != "code"}
 
 
 class _Planner:
@@ -120,43 +151,41 @@ class _Planner:
         self.selected = tuple(
             key for key in everything if self.definitions[key].kind is not AssetKind.SOURCE
         )
-        self._spaces: dict[AssetKey, PartitionSet | None] = {}
-        self._connections: dict[tuple[AssetKey, Dependency], Connection] = {}
+        # Many assets are partitioned alike: what depends on the partitioning only is found once.
+        self._spaces: dict[Partitioning, PartitionSet] = {}
+        self._requests: dict[Partitioning, Partitions] = {}
+        self._refused: list[str] = []
+        self._connections: dict[tuple[str, Partitioning | None, Partitioning | None], Connection]
+        self._connections = {}
         self._spelled: dict[str, PartitionKey] = {}
         self._chosen = self._choose()
 
     # -- which partitions
 
     def _space(self, key: AssetKey) -> PartitionSet | None:
-        if key not in self._spaces:
-            partitions = self.definitions[key].partitions
-            self._spaces[key] = (
-                None
-                if partitions is None
-                else partitions.keys(self._state.now, self._state.dynamic)
-            )
-        return self._spaces[key]
+        partitions = self.definitions[key].partitions
+        if partitions is None:
+            return None
+        if partitions not in self._spaces:
+            self._spaces[partitions] = partitions.keys(self._state.now, self._state.dynamic)
+        return self._spaces[partitions]
 
     def _connection(self, key: AssetKey, dependency: Dependency) -> Connection:
-        at = key, dependency
+        above = self.definitions[dependency.upstream].partitions
+        below = self.definitions[key].partitions
+        at = repr(dependency.mapping), above, below  # a mapping may hold a dict, which has no hash
         if at not in self._connections:
-            up = dependency.upstream
+            up, down = self._space(dependency.upstream), self._space(key)
             try:
-                self._connections[at] = connect(
-                    dependency.mapping,
-                    self._space(up),
-                    self._space(key),
-                    self.definitions[up].partitions,
-                    self.definitions[key].partitions,
-                )
+                self._connections[at] = connect(dependency.mapping, up, down, above, below)
             except Invalid as why:
-                raise Invalid(f"{up} → {key}: {why}") from None
+                raise Invalid(f"{dependency.upstream} → {key}: {why}") from None
         return self._connections[at]
 
-    def _choose(self) -> dict[AssetKey, dict[Partition, PartitionKey | None]]:
+    def _choose(self) -> dict[AssetKey, Partitions]:
         """For each selected asset, the partitions to make, in order."""
         self._check_dimensions()
-        chosen: dict[AssetKey, dict[Partition, PartitionKey | None]] = {}
+        chosen: dict[AssetKey, Partitions] = {}
         selected = set(self.selected)
         below: dict[AssetKey, list[tuple[AssetKey, Dependency]]] = {key: [] for key in selected}
         for key in self.selected:
@@ -168,18 +197,21 @@ class _Planner:
             if space is None:
                 chosen[key] = {None: None}
             elif any(name in self._request.partitions for name in space.names):
-                chosen[key] = self._spell(self._requested(key, space))
+                chosen[key] = self._requested(key, space)
             elif self._request.partitions:
                 touched = self._touched(key, chosen)
                 if touched:
                     chosen[key] = touched
+        # Assets may begin on different days: one that lacks what was named is left out, unless all do.
+        if self._refused and not any(self._requests.values()):
+            raise Invalid(self._refused[0])
         for key in reversed(self.selected):
             space = self._space(key)
             if key in chosen or space is None:
                 continue
             needed = self._needed(below[key], chosen)
-            if not needed or self._for_itself(key):
-                needed |= self._spell(space.latest())
+            if not needed or (not self._request.partitions and self._for_itself(key)):
+                needed = {**self._spell(space.latest()), **needed}
             chosen[key] = needed
         return chosen
 
@@ -198,22 +230,23 @@ class _Planner:
                     f"{did_you_mean(name, known)}{which}"
                 )
 
-    def _requested(self, key: AssetKey, space: PartitionSet) -> PartitionSet:
-        wanted = {n: c for n, c in self._request.partitions.items() if n in space.names}
-        try:
-            found = space.where(**wanted)
-        except Invalid as why:
-            raise Invalid(f"{key}: {why}") from None
-        unnamed = [
-            name
-            for name, axis in zip(space.names, space.axes, strict=True)
-            if isinstance(axis, TimeAxis) and name not in wanted
-        ]
-        return found.latest(unnamed)
+    def _requested(self, key: AssetKey, space: PartitionSet) -> Partitions:
+        """The named partitions of an asset; none if it does not have them."""
+        partitions = self.definitions[key].partitions
+        assert partitions is not None  # it has a space
+        if partitions not in self._requests:
+            wanted = {n: c for n, c in self._request.partitions.items() if n in space.names}
+            try:
+                found = space.where(**wanted)
+            except Invalid as why:
+                self._refused.append(f"{key}: {why}")
+                self._requests[partitions] = {}
+            else:
+                unnamed = [name for name in space.names if name not in wanted]
+                self._requests[partitions] = self._spell(found.latest(unnamed))
+        return self._requests[partitions]
 
-    def _touched(
-        self, key: AssetKey, chosen: Mapping[AssetKey, Mapping[Partition, PartitionKey | None]]
-    ) -> dict[Partition, PartitionKey | None]:
+    def _touched(self, key: AssetKey, chosen: Mapping[AssetKey, Partitions]) -> Partitions:
         touched: dict[Partition, PartitionKey | None] = {}
         for dependency in self.definitions[key].dependencies:
             connection = self._connection(key, dependency)
@@ -227,8 +260,8 @@ class _Planner:
     def _needed(
         self,
         below: Iterable[tuple[AssetKey, Dependency]],
-        chosen: Mapping[AssetKey, Mapping[Partition, PartitionKey | None]],
-    ) -> dict[Partition, PartitionKey | None]:
+        chosen: Mapping[AssetKey, Partitions],
+    ) -> Partitions:
         needed: dict[Partition, PartitionKey | None] = {}
         for key, dependency in below:
             connection = self._connection(key, dependency)
@@ -241,7 +274,7 @@ class _Planner:
                         needed |= self._spell(found)
         return needed
 
-    def _spell(self, keys: PartitionSet) -> dict[Partition, PartitionKey | None]:
+    def _spell(self, keys: PartitionSet) -> Partitions:
         if len(keys) > MAX_TASKS:
             raise Invalid(
                 f"this would be a plan of more than {MAX_TASKS} tasks ({len(keys)} partitions);"
@@ -283,65 +316,81 @@ class _Planner:
                 f"this would be a plan of {total} tasks, more than {MAX_TASKS};"
                 " choose fewer assets or partitions"
             )
-        tasks: list[PlannedTask] = []
-        self._stage: dict[tuple[str, Partition], int] = {}
-        self._stale: set[tuple[str, Partition]] = set()
-        self._inputs: dict[tuple[str, Partition], PlanInput] = {}
+        planned: dict[AssetKey, dict[Partition, PlannedTask]] = {}
+        stale: set[str] = set()
         for key in self.selected:
-            tasks += self._asset_tasks(key)
-        return tasks
+            planned[key] = self._asset_tasks(key, planned, stale)
+        return [task for tasks in planned.values() for task in tasks.values()]
 
-    def _asset_tasks(self, key: AssetKey) -> list[PlannedTask]:
+    def _asset_tasks(
+        self,
+        key: AssetKey,
+        planned: Mapping[AssetKey, Mapping[Partition, PlannedTask]],
+        stale: set[str],
+    ) -> dict[Partition, PlannedTask]:
+        """The tasks of one asset; those above it are planned. Adds those that will be made anew."""
         definition = self.definitions[key]
         asset = key.canonical
-        rerun, selected = self._reruns(key), self._why_selected(key)
-        readers = [_Reader(self, key, dependency) for dependency in definition.dependencies]
-        suffix = f":{Operation.MATERIALIZE.value}"
-        tasks = []
+        selected = self._why_selected(key)
+        why = (selected, "forced") if self._request.force else (selected,)
+        rerun = self._reruns(key)
+        readers = [
+            _Reader(
+                dependency,
+                self._connection(key, dependency),
+                planned.get(dependency.upstream, {}),
+                self._state.versions,
+                self.definitions[dependency.upstream].kind is AssetKind.SOURCE,
+            )
+            for dependency in sorted(
+                definition.dependencies, key=lambda d: (d.upstream, d.parameter or "")
+            )
+        ]
+        reasons: dict[tuple[str, ...], tuple[str, ...]] = {}
+        tasks: dict[Partition, PlannedTask] = {}
         for partition, partition_key in self._chosen[key].items():
-            upstreams: list[str] = []
             inputs: list[PlanInput] = []
-            stage = 0
+            above: dict[str, PlannedTask] = {}
             for reader in readers:
-                stage = reader.read(partition, partition_key, upstreams, inputs, stage)
-            at = asset, partition
-            self._stage[at] = stage
-            stale = self._staleness(at, definition.code_version, inputs)
-            if stale or rerun:
-                self._stale.add(at)
-            tasks.append(
-                PlannedTask(
-                    key=f"{asset}{suffix}"
-                    if partition is None
-                    else f"{asset}[{partition}]{suffix}",
-                    asset=asset,
-                    partition=partition,
-                    stage=stage,
-                    upstreams=tuple(sorted(set(upstreams))),
-                    inputs=tuple(inputs),
-                    rerun=rerun,
-                    reasons=(selected, *(("forced",) if self._request.force else ()), *stale)
-                    if stale or rerun
-                    else (selected, "up to date: reused unless an input changes"),
-                )
+                reader.read(partition, partition_key, above, inputs)
+            task_key = TaskKey.spell(asset, partition)
+            changed = self._staleness((asset, partition), definition, inputs, above, stale)
+            if changed or rerun:
+                stale.add(task_key)
+            else:
+                changed = (UP_TO_DATE,)
+            tasks[partition] = PlannedTask(
+                key=task_key,
+                asset=asset,
+                partition=partition,
+                stage=max((task.stage + 1 for task in above.values()), default=0),
+                upstreams=tuple(sorted(above)),
+                inputs=tuple(inputs),
+                rerun=rerun,
+                reasons=reasons.setdefault(changed, (*why, *changed)),
             )
         return tasks
 
     def _staleness(
-        self, at: tuple[str, Partition], code_version: str, inputs: list[PlanInput]
+        self,
+        at: tuple[str, Partition],
+        definition: AssetDefinition,
+        inputs: Iterable[PlanInput],
+        above: Mapping[str, PlannedTask],
+        stale: AbstractSet[str],
     ) -> tuple[str, ...]:
         version = self._state.versions.get(at)
         if version is None:
-            return ("stale because it was never made",)
+            return (NEVER_MADE,)
         why = []
-        if version.code_version != code_version:
+        if version.code_version != definition.code_version:
             why.append("stale because its code changed")
         for given in inputs:
-            source = given.asset, given.partition
-            if source in self._stage:
-                if source in self._stale:
+            made = TaskKey.spell(given.asset, given.partition)
+            if made in above:
+                if made in stale:
                     why.append(f"stale because {_shown(given)} will be made again")
-            elif given.version != version.inputs.get(source):
+            elif given.version != version.inputs.get((given.asset, given.partition)):
                 why.append(f"stale because {_shown(given)} changed")
         return tuple(why)
 
@@ -354,44 +403,40 @@ def _shown(given: PlanInput) -> str:
 class _Reader:
     """One dependency of one asset, for all of its tasks."""
 
-    def __init__(self, planner: _Planner, key: AssetKey, dependency: Dependency) -> None:
-        self._planner = planner
-        self._upstream = dependency.upstream.canonical
-        self._reads = dependency.parameter is not None
-        self._connection = planner._connection(key, dependency)
-        self._in_plan = planner._chosen.get(dependency.upstream, {})
-        self._is_source = planner.definitions[dependency.upstream].kind is AssetKind.SOURCE
-        self._suffix = f":{Operation.MATERIALIZE.value}"
+    def __init__(
+        self,
+        dependency: Dependency,
+        connection: Connection,
+        planned: Mapping[Partition, PlannedTask],
+        versions: Mapping[tuple[str, Partition], Version],
+        is_source: bool,
+    ) -> None:
+        self._asset = dependency.upstream.canonical
+        self._parameter = dependency.parameter
+        self._connection = connection
+        self._planned = planned
+        self._versions = versions
+        self._is_source = is_source
 
     def read(
         self,
         partition: Partition,
         key: PartitionKey | None,
-        upstreams: list[str],
+        above: dict[str, PlannedTask],
         inputs: list[PlanInput],
-        stage: int,
-    ) -> int:
-        """Add what a task reads and waits for; answers the stage it can be in at the earliest."""
-        planner, asset = self._planner, self._upstream
+    ) -> None:
+        """Add the tasks that a task waits for, and what it reads."""
         for needed in self._needed(partition, key):
-            at = asset, needed
-            if needed in self._in_plan:
-                upstreams.append(
-                    f"{asset}{self._suffix}"
-                    if needed is None
-                    else f"{asset}[{needed}]{self._suffix}"
-                )
-                stage = max(stage, planner._stage[at] + 1)
-                version = None
-            else:
-                known = planner._state.versions.get(at)
-                version = known.materialization_id if known is not None else None
-            if self._reads and not (self._is_source and version is None):
-                given = planner._inputs.get(at)
-                if given is None:
-                    given = planner._inputs[at] = PlanInput(asset, needed, version)
-                inputs.append(given)
-        return stage
+            task = self._planned.get(needed)
+            version = None
+            if task is not None:
+                above[task.key] = task
+            elif known := self._versions.get((self._asset, needed)):
+                version = known.materialization_id
+            elif self._is_source:
+                continue  # read as it is: its version is found when the task runs
+            if self._parameter is not None:
+                inputs.append(PlanInput(self._asset, needed, version, self._parameter))
 
     def _needed(self, partition: Partition, key: PartitionKey | None) -> Iterable[Partition]:
         if self._connection.same_keys:
