@@ -5,15 +5,16 @@ It makes no decision of its own; where a case asks for something Servo does not 
 `NotImplemented`.
 """
 
+import calendar
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from servo.core import cron, ids
 from servo.core.cron import Timeline
-from servo.core.keys import PartitionKey
+from servo.core.keys import PartitionKey, Scalar, spell_scalar
 from servo.core.mappings import (
     AllPartitions,
     Dimensions,
@@ -34,13 +35,17 @@ from servo.core.partitions import (
     PartitionSet,
     TimeAxis,
     TimeDimension,
+    scalar_label,
 )
 from servo.core.zones import moment, seconds, zone
 from servo.errors import Invalid
 from servo.sdk.partitions import (
+    DailyPartition,
+    HourlyPartition,
     MonthlyPartition,
     StaticPartition,
     TimePartition,
+    WeeklyPartition,
 )
 
 Case = dict[str, Any]
@@ -95,9 +100,10 @@ def fires(expression: str, tz: str, start: str, n: int, reverse: bool = False) -
     pattern = cron.parse(expression)
     at = datetime.fromisoformat(start).astimezone(UTC)
     if reverse:
-        line = Timeline(pattern, zone(tz), seconds(at) - 40 * 366 * 86_400)
+        # No expression that fires at all waits longer than a cycle of the calendar.
+        line = Timeline(pattern, zone(tz), seconds(at) - 400 * 366 * 86_400)
         last = line.before(seconds(at))
-        numbers: Iterable[int] = range(last - 1, last - 1 - n, -1)
+        numbers: Iterable[int] = range(last - 1, max(last - 1 - n, -1), -1)
     else:
         line = Timeline(pattern, zone(tz), seconds(at) + (at.microsecond == 0))
         numbers = range(n)
@@ -158,8 +164,25 @@ def _partitioning(definition: Case) -> Partitioning:
 
 
 def _label(keys: PartitionSet, key: PartitionKey) -> str:
-    shown = keys.label(key)
-    return "|".join(part.partition("=")[2] for part in shown.split(", "))
+    """Their label of a key: those of its dimensions, joined. Keys that do not exist have one too."""
+    shown = []
+    for name, axis in zip(keys.names, keys.axes, strict=True):
+        index = axis.find(spell_scalar(key[name]))
+        if index is not None:
+            shown.append(axis.label(index))
+        elif isinstance(axis, TimeAxis):
+            shown.append(_time_label(axis, key[name]))
+        else:
+            shown.append(scalar_label(key[name]))
+    return "|".join(shown)
+
+
+def _time_label(axis: TimeAxis, value: Scalar) -> str:
+    if isinstance(value, datetime):
+        local = value.astimezone(ZoneInfo(axis.dimension.timezone))
+        return local.strftime(axis.dimension.format)
+    assert isinstance(value, date)
+    return value.strftime(axis.dimension.format)
 
 
 def _locate(keys: PartitionSet, label: str) -> PartitionKey:
@@ -185,8 +208,8 @@ def partitions(case: Case) -> Any:
         return _interval(case)
     if kind in ("temporal_mapper", "product", "rollup_window", "rollup"):
         return _rolled(case)
-    if kind == "monthly":
-        return MonthlyPartition("month", start="2024-01-01", day=definition["day_offset"])
+    if kind in _DEFINED:
+        return _defined(definition)
     partitioning = _partitioning(definition)
     keys = partitioning.keys(_now(case, definition))
     op, given = case["op"], case["input"]
@@ -210,6 +233,29 @@ def partitions(case: Case) -> Any:
     return _time_answer(op, given, keys.axes[0], partitioning)
 
 
+_DEFINED: dict[str, Callable[..., Dimension]] = {
+    "hourly": HourlyPartition,
+    "daily": DailyPartition,
+    "weekly": WeeklyPartition,
+    "monthly": MonthlyPartition,
+}
+_WEEK = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+
+
+def _defined(definition: Case) -> Dimension:
+    """A definition by its offsets, which may be refused."""
+    given = {
+        what: definition[f"{what}_offset"]
+        for what in ("minute", "hour", "day")
+        if f"{what}_offset" in definition
+    }
+    if definition["type"] == "weekly" and "day" in given:
+        at = given.pop("day")
+        given["weekday"] = _WEEK[at] if at in range(7) else at
+    start = definition.get("start") or "2024-01-01"
+    return _DEFINED[definition["type"]]("w", start=start, **given)
+
+
 def _now(case: Case, definition: Case) -> datetime:
     if not case["now"]:
         return FAR
@@ -227,9 +273,9 @@ def _time_answer(op: str, given: Case, axis: Any, partitioning: Partitioning) ->
             # Dagster reads a label that is no key as the first window from there on.
             local = datetime.strptime(given["key"], axis.dimension.format)
             return _iso(ever, ever.starts_before(zone(axis.dimension.timezone).instant_of(local)))
-    if op == "next_key":
-        following = axis.locate(given["key"]) + 1
-        return axis.label(following) if following < axis.count else None
+    if op in ("next_key", "prev_key"):
+        there = axis.locate(given["key"]) + (1 if op == "next_key" else -1)
+        return axis.label(there) if 0 <= there < axis.count else None
     if op in ("first_window", "last_window"):
         if not axis.count:
             return None
@@ -322,52 +368,83 @@ def _rolled(case: Case) -> Any:
         parts = given["key"].split(definition["delimiter"])
         if len(parts) != len(definition["mappers"]):
             raise ValueError("wrong number of segments")
-        grains = [mapper.removeprefix("start_of_") for mapper in definition["mappers"]]
-        return definition["delimiter"].join(
-            _truncated(part, grain, "UTC") for part, grain in zip(parts, grains, strict=True)
-        )
-    grain = definition["grain"]
+        return definition["delimiter"].join(map(_by_mapper, parts, definition["mappers"]))
+    grain, tz = definition["grain"], definition.get("timezone") or "UTC"
     if op == "truncate_key":
-        return _truncated(given["key"], grain, definition["timezone"])
+        return _truncated(given["key"], grain, definition)
     if op == "rollup_members":
-        members = _grain_axis(_MEMBER[grain])
-        start = datetime.fromisoformat(given["start"]).replace(tzinfo=UTC)
-        if definition.get("direction") == "backward":
-            last = members.starts_before(seconds(start) + 1) - 1
-            size = {"week": 7, "day": 24, "hour": 60, "quarter": 3, "year": 12}.get(grain)
-            if size is None:
-                return NotImplemented
-            over = range(last - size + 1, last + 1)
-        else:
-            whole = _grain_axis(grain)
-            end = whole.end(whole.starts_before(seconds(start) + 1) - 1)
-            over = members.overlapping(seconds(start), end)
-        return [members.window(i).start.replace(tzinfo=None).isoformat() for i in over]
-    if op == "rollup_upstream_keys":
-        tz = definition.get("timezone", "UTC")
-        whole = _grain_axis(grain, tz)
-        shown = definition["input_format"]
-        members = _grain_axis(_MEMBER[grain], tz, shown.replace("%z", ""))
-        window = whole.window(whole.locate(given["key"]))
-        over = members.overlapping(seconds(window.start), seconds(window.end))
+        backward = definition.get("direction") == "backward"
+        start = datetime.fromisoformat(given["start"])
+        at = zone(tz).instant_of(start) if start.tzinfo is None else seconds(start)
+        members = _grain_axis(_MEMBER[grain], tz)
+        over = _before(members, grain, at) if backward else _within(members, grain, tz, at)
         zone_of = ZoneInfo(tz)
-        return [members.window(i).start.astimezone(zone_of).strftime(shown) for i in over]
+        shown = (members.window(i).start.astimezone(zone_of).replace(tzinfo=None) for i in over)
+        return [each.isoformat() for each in shown]
+    if op == "rollup_upstream_keys":
+        whole = _grain_axis(grain, tz, definition.get("output_format"))
+        shown_as = definition.get("input_format") or _GRAIN_LABEL[_MEMBER[grain]]
+        members = _grain_axis(_MEMBER[grain], tz)
+        key = given["key"]
+        quarter = re.fullmatch(r"([0-9]{4})-Q([1-4])", key)
+        if quarter:
+            key = f"{quarter[1]}-{3 * int(quarter[2]) - 2:02}-01"
+        over = _within(members, grain, tz, seconds(whole.window(whole.locate(key)).start))
+        zone_of = ZoneInfo(tz)
+        return [members.window(i).start.astimezone(zone_of).strftime(shown_as) for i in over]
     return NotImplemented
 
 
-def _truncated(key: str, grain: str, tz: str) -> str:
-    axis = _grain_axis(grain, tz)
-    at = datetime.fromisoformat(key)
-    local = at if at.tzinfo else at.replace(tzinfo=ZoneInfo(tz))
-    return axis.label(axis.starts_before(seconds(local) + 1) - 1)
+def _within(members: TimeAxis, grain: str, tz: str, start: int) -> range:
+    """The members of the window of that grain which holds an instant, from there on."""
+    whole = _grain_axis(grain, tz)
+    return members.overlapping(start, whole.end(whole.starts_before(start + 1) - 1))
 
 
-def _mapping(mapping: Case) -> PartitionMapping | None:
+def _before(members: TimeAxis, grain: str, start: int) -> range:
+    """As many members as such a window has, the last of them being the one at an instant."""
+    last = members.starts_before(start + 1) - 1
+    if grain == "month":
+        # A month back from there: to the day after the same day of the month before.
+        here = members.window(last).start
+        year, month = (here.year, here.month - 1) if here.month > 1 else (here.year - 1, 12)
+        length = calendar.monthrange(year, month)[1]
+        size = max(here.day, length)
+    else:
+        size = {"week": 7, "day": 24, "hour": 60, "quarter": 3, "year": 12}[grain]
+    return range(last - size + 1, last + 1)
+
+
+def _by_mapper(key: str, mapper: str) -> str:
+    if mapper == "identity":
+        return key
+    return _truncated(key, mapper.removeprefix("start_of_"), {})
+
+
+def _truncated(key: str, grain: str, definition: Case) -> str:
+    tz = definition.get("timezone") or "UTC"
+    axis = _grain_axis(grain, tz, definition.get("output_format"))
+    shown = definition.get("input_format")
+    at = datetime.strptime(key, shown) if shown else datetime.fromisoformat(key)
+    instant = seconds(at if at.tzinfo else at.replace(tzinfo=ZoneInfo(tz)))
+    start = axis.window(axis.starts_before(instant + 1) - 1).start.astimezone(ZoneInfo(tz))
+    if grain == "quarter" and "output_format" not in definition:
+        return f"{start.year}-Q{(start.month + 2) // 3}"
+    return start.strftime(axis.dimension.format)
+
+
+def _single(name: str, up: Partitioning, down: Partitioning) -> Dimensions:
+    if name in {d.name for d in up.dimensions}:
+        return Dimensions({name: Follow(down.dimensions[0].name)})
+    return Dimensions({up.dimensions[0].name: Follow(name)})
+
+
+def _mapping(mapping: Case, up: Partitioning, down: Partitioning) -> PartitionMapping | None:
     kind = mapping["type"]
     if kind == "MultiPartitionMapping":
         follow = {}
         for name, each in mapping["dims"].items():
-            inner = _mapping(each["mapping"])
+            inner = _mapping(each["mapping"], up, down)
             assert inner is not None and not isinstance(inner, Dimensions)
             follow[f"d_{name}"] = Follow(f"d_{each['downstream']}", inner)
         return Dimensions(follow)
@@ -377,6 +454,8 @@ def _mapping(mapping: Case) -> PartitionMapping | None:
         "LastPartitionMapping": LatestPartition(),
         "MultiToSingleDimensionPartitionMapping": None,
     }
+    if kind == "MultiToSingleDimensionPartitionMapping" and mapping.get("partition_dimension_name"):
+        return _single(f"d_{mapping['partition_dimension_name']}", up, down)
     if kind in simple:
         return simple[kind]
     if kind == "TimeWindowPartitionMapping":
@@ -391,7 +470,7 @@ def _mapped(case: Case) -> Any:
     up, down = _partitioning(case["upstream"]), _partitioning(case["downstream"])
     now = _now(case, case["downstream"])
     ups, downs = up.keys(now), down.keys(now)
-    link = connect(_mapping(case["mapping"]), ups, downs, up, down)
+    link = connect(_mapping(case["mapping"], up, down), ups, downs, up, down)
     found: dict[str, None] = {}
     absent: dict[str, None] = {}
     if case["op"] == "map_upstream":

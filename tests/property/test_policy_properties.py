@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from servo.core import canonical
 from servo.core.durations import MAX_MS, format_duration, parse_duration
 from servo.core.failures import FailureCategory, FailureCode, TaskFailure
+from servo.core.plain import to_plain
 from servo.core.policies import (
     GATING_PRESETS,
     CheckOutcome,
@@ -23,7 +24,6 @@ from servo.core.policies import (
     Timeouts,
     decide,
     parse_memory,
-    plain,
 )
 
 milliseconds = st.integers(0, 10**10)
@@ -229,4 +229,4 @@ def test_a_decision_survives_being_written_and_read(
 @given(policies)
 def test_a_policy_read_back_has_the_same_fingerprint(policy: msgspec.Struct) -> None:
     again = msgspec.json.decode(msgspec.json.encode(policy), type=type(policy))
-    assert canonical.fingerprint(plain(again)) == canonical.fingerprint(plain(policy))
+    assert canonical.fingerprint(to_plain(again)) == canonical.fingerprint(to_plain(policy))

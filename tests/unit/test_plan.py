@@ -16,6 +16,7 @@ from servo.core.plan import Plan, PlanInput, PlannedAsset, PlannedTask
 from servo.core.planner import PlanningState, Version
 from servo.core.policies import Resources, RetryPolicy
 from servo.errors import Invalid
+from servo.sdk.partitions import StaticPartition
 from tests.unit.test_planner import DAYS, NOW, asset, plan
 
 CHAIN = (asset("a", by=DAYS), asset("b", ["a"], by=DAYS))
@@ -37,7 +38,7 @@ def test_a_plan_file_is_canonical_json() -> None:
 
 def test_a_plan_changed_by_hand_is_refused() -> None:
     written = plans.dump(plan(*CHAIN)).replace(b"t/a[", b"t/z[")
-    with pytest.raises(Invalid, match="changed after it was written"):
+    with pytest.raises(Invalid, match="were changed after it was written"):
         plans.load(written)
 
 
@@ -188,3 +189,13 @@ def test_defaults_enter_the_fingerprint_as_the_golden_vectors_spell_them() -> No
     (case,) = [case for case in VECTORS["cases"] if case["name"] == "one task"]
     made = plan(changed(asset("orders", code="sha256:aa"), key=AssetKey("raw", "orders")))
     assert made.fingerprint == case["fingerprint"]
+
+
+def test_the_fingerprint_of_many_tasks_is_that_of_their_canonical_json_in_one_piece() -> None:
+    made = plan(asset("a", by=StaticPartition("n", range(1201))))
+    spec = {
+        "assets": {name: msgspec.structs.asdict(each) for name, each in made.assets.items()},
+        "tasks": [[task.key, [], [], True] for task in made.tasks],
+        "version": 1,
+    }
+    assert made.fingerprint == "v1:" + canonical.fingerprint(spec)

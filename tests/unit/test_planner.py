@@ -298,3 +298,19 @@ def test_a_selected_asset_without_a_partition_yet_is_idle() -> None:
     made = plan(future, asset("b"))
     assert keys(made) == ["b"]
     assert made.idle == ("t/a",)
+
+
+def test_a_named_day_whose_week_has_not_ended_leaves_the_week_idle() -> None:
+    made = plan(asset("day", by=DAYS), asset("week", ["day"], by=WEEKS), date="2024-03-09")
+    assert keys(made) == ["day[date=d:2024-03-09]"]
+    assert made.idle == ("t/week",)
+
+
+def test_a_range_takes_of_each_asset_what_it_has() -> None:
+    late = asset("late", by=DailyPartition("date", start="2024-03-01"))
+    made = plan(asset("early", by=DAYS), late, date="2024-02-29..2024-03-01")
+    assert keys(made) == [
+        "early[date=d:2024-02-29]",
+        "early[date=d:2024-03-01]",
+        "late[date=d:2024-03-01]",
+    ]

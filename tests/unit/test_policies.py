@@ -11,6 +11,7 @@ import pytest
 from servo.core import canonical
 from servo.core.durations import MAX_MS, format_duration, parse_duration
 from servo.core.failures import FailureCode, TaskFailure, exception_type_names
+from servo.core.plain import to_plain
 from servo.core.policies import (
     DEFAULT_GATING,
     DEFAULT_SEVERITY,
@@ -25,7 +26,6 @@ from servo.core.policies import (
     Timeouts,
     decide,
     parse_memory,
-    plain,
 )
 from servo.errors import Invalid
 
@@ -382,11 +382,11 @@ def test_the_order_of_names_does_not_make_another_policy() -> None:
 
 def test_a_whole_multiplier_is_the_same_policy_as_its_float() -> None:
     whole, fraction = RetryPolicy(multiplier=2), RetryPolicy(multiplier=2.0)
-    assert canonical.dumps(plain(whole)) == canonical.dumps(plain(fraction))
+    assert canonical.dumps(to_plain(whole)) == canonical.dumps(to_plain(fraction))
 
 
 def test_the_plain_form_of_a_policy_has_a_canonical_spelling() -> None:
-    assert canonical.dumps(plain(RetryPolicy(multiplier=1.5))) == (
+    assert canonical.dumps(to_plain(RetryPolicy(multiplier=1.5))) == (
         b'{"initial_delay_ms":60000,"jitter_percent":10,"max_attempts":3,"max_delay_ms":3600000,'
         b'"multiplier":{"$float":"1.5"},"no_retry_on":[],"retry_on":[]}'
     )
@@ -396,7 +396,7 @@ def test_the_plain_form_of_a_policy_has_a_canonical_spelling() -> None:
     "policy", [Timeouts(), RetryPolicy(), Resources(memory_bytes=1), GatingPolicy()]
 )
 def test_every_policy_has_a_fingerprint_and_a_hash(policy: msgspec.Struct) -> None:
-    assert canonical.fingerprint(plain(policy)).startswith("sha256:")
+    assert canonical.fingerprint(to_plain(policy)).startswith("sha256:")
     assert isinstance(hash(policy), int)
 
 

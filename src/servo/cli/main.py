@@ -1,7 +1,14 @@
-"""`servo`: commands are loaded when they are called, so that help is immediate."""
+"""`servo`: commands are loaded when they are called, so that help is immediate.
 
+Exit codes: 0 for done, 2 for something to mend (told in one message on stderr), 130 for Ctrl-C.
+Data goes to stdout, everything said about it to stderr.
+"""
+
+import codecs
+import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 import click
 
@@ -40,16 +47,30 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Lazy,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(servo.__version__, "-V", "--version", message="servo %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Servo plans, runs, checks, versions and explains data assets."""
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help(), file=sys.stderr)
+        ctx.exit(2)
 
 
 def main() -> None:
     """Run a command; what goes wrong on purpose is one message and an exit code of 2."""
+    _write_anything()
+    code = 0
     try:
-        code = cli.main(prog_name="servo", standalone_mode=False)
+        # Not cli.main(), which has its own way with a broken pipe and Ctrl-C.
+        with cli.make_context("servo", sys.argv[1:]) as context:
+            cli.invoke(context)
+        _flush()
     except click.exceptions.Exit as done:
         code = done.exit_code
     except click.ClickException as error:
@@ -65,7 +86,39 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         code = 130
     except BrokenPipeError:
-        # The reader (head, less) has seen enough. Python would complain again when it closes stdout.
-        sys.stderr.close()
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+        # The reader (head, less) has seen enough.
+        _abandon_output()
+    except OSError as error:
+        # The one file that is open here is stdout: what reads and writes others says which.
+        print(f"servo: the output cannot be written: {error.strerror}", file=sys.stderr)
+        code = 2
+        _abandon_output()
+    sys.exit(code)
+
+
+def _write_anything() -> None:
+    """A terminal that knows only ASCII gets `...` for `…`, not an error in the middle of a plan."""
+    codecs.register_error("servo", _spelled_out)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="servo")
+
+
+def _spelled_out(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    plain = {"…": "...", "→": "->", "×": "x", "±": "+-"}
+    wrong = error.object[error.start : error.end]
+    return "".join(plain.get(c) or ascii(c)[1:-1] for c in wrong), error.end
+
+
+def _flush() -> None:
+    """Now, while a problem can be told; what is left would be written when Python ends."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _abandon_output() -> None:
+    """When it ends, Python would try once more to write what is left, and complain."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)

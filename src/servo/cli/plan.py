@@ -1,16 +1,18 @@
 """`servo plan`."""
 
 import sys
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from servo import wiring
-from servo.cli.render import show_diff, show_plan
+from servo.cli.render import number, show_diff, show_plan
 from servo.core import plan as plans
 from servo.core.plan import Plan, PlanRequest
 from servo.core.planner import PlanningState, make_plan
+from servo.core.zones import FIRST_YEAR, LAST_YEAR
 from servo.errors import Invalid
 
 
@@ -27,7 +29,10 @@ from servo.errors import Invalid
 )
 @click.option("--force", is_flag=True, help="Plan to run everything, even if nothing changed.")
 @click.option(
-    "--now", "at", metavar="TIME", help="Plan as if it were this time (ISO 8601). Default: now."
+    "--now",
+    "at",
+    metavar="TIME",
+    help="Plan as if it were this time (ISO 8601, in UTC unless it says otherwise). Default: now.",
 )
 @click.option("--out", metavar="FILE", help="Write the plan to a file.")
 @click.option("--diff", "against", metavar="FILE", help="Compare with a plan written before.")
@@ -55,21 +60,52 @@ def command(
     2+orders+1, tag:tier=gold, owner:, group:, namespace:, kind:, combined by and, or, not and
     brackets. Default: everything.
     """
-    loaded = wiring.load_project(Path(project))
+    for text in (selection, *partitions):
+        check_text(text)
     request = PlanRequest(selection=selection, partitions=parse_partitions(partitions), force=force)
     now = wiring.now() if at is None else parse_time(at)
+    old = None if against is None else read(Path(against))
+    with redirect_stdout(sys.stderr):  # what modules print when imported is no part of the answer
+        loaded = wiring.load_project(Path(project))
     plan = make_plan(request, loaded.manifest, PlanningState(now))
     if out is not None:
         write(Path(out), plans.dump(plan))
-        print(f"Wrote {len(plan.tasks)} tasks to {out}.", file=sys.stderr)
-    if against is not None:
-        difference = plans.diff(read(Path(against)), plan)
-        print(plans.dump_diff(difference).decode() if as_json else show_diff(difference, against))
+        print(f"Wrote {number(len(plan.tasks), 'task')} to {out}.", file=sys.stderr)
+    if old is not None and against is not None:
+        difference = plans.diff(old, plan)
+        if as_json:
+            _print_json(plans.dump_diff(difference))
+        else:
+            _print(show_diff(difference, against))
     elif as_json:
-        print(plans.dump(plan).decode())
+        _print_json(plans.dump(plan))
     elif out is None:
-        colour = sys.stdout.isatty() and not wiring.environment().get("NO_COLOR")
-        click.echo(show_plan(plan, loaded.manifest, now), color=colour)
+        _print(show_plan(plan, loaded.manifest, now))
+
+
+def _print(text: str) -> None:
+    coloured = (
+        sys.stdout is not None
+        and sys.stdout.isatty()
+        and not wiring.environment().get("NO_COLOR")
+        and wiring.environment().get("TERM") != "dumb"
+    )
+    print(text if coloured else click.unstyle(text))
+
+
+def _print_json(data: bytes) -> None:
+    """The bytes themselves: JSON is UTF-8 whatever the terminal is."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data + b"\n")
+
+
+def check_text(text: str) -> None:
+    """A plan holds what was asked for, and is UTF-8; the shell may hand over any bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Invalid(f"the argument {text!r} is not UTF-8; type it again") from None
 
 
 def parse_partitions(given: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -90,15 +126,23 @@ def parse_time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise Invalid(f"--now {text!r} is not a time like 2024-01-31T06:00:00Z") from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        raise Invalid(f"--now {text!r} is not a time; write it like 2024-01-31T06:00:00Z") from None
+    if not FIRST_YEAR < moment.year < LAST_YEAR:
+        raise Invalid(
+            f"--now {text!r} is outside the years {FIRST_YEAR + 1} to {LAST_YEAR - 1};"
+            " choose a time within them"
+        )
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def read(path: Path) -> Plan:
     try:
         return plans.load(path.read_bytes())
     except OSError as error:
-        raise Invalid(f"the plan {path} cannot be read: {error.strerror}") from None
+        raise Invalid(
+            f"the plan {str(path)!r} cannot be read: {error.strerror};"
+            " write one with 'servo plan --out'"
+        ) from None
     except Invalid as why:
         raise Invalid(f"{path}: {why}") from None
 
@@ -107,4 +151,6 @@ def write(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise Invalid(f"the plan cannot be written to {path}: {error.strerror}") from None
+        raise Invalid(
+            f"the plan cannot be written to {str(path)!r}: {error.strerror}; choose another file"
+        ) from None

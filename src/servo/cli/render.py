@@ -1,5 +1,6 @@
-"""Plans as text for a terminal."""
+"""Plans as text for a terminal. Pure; whoever prints decides whether the colours stay."""
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import click
@@ -8,45 +9,104 @@ from servo.core.definitions import Manifest
 from servo.core.keys import AssetKey, PartitionKey
 from servo.core.partitions import PartitionSet
 from servo.core.plan import Plan, PlanDiff, PlannedTask
+from servo.core.selection import select
 
 EACH = 30
 """Up to so many tasks, each has its line; beyond, each asset has one."""
+REASONS = 3
+"""Where an asset has one line: up to so many reasons have a line each, beyond that the first."""
+
+Reasons = tuple[str, ...]
 
 
 def show_plan(plan: Plan, manifest: Manifest, now: datetime) -> str:
+    names = _Names(manifest, now)
     count = len(plan.tasks)
+    title = f"{number(count, 'task')} in {number(plan.stages(), 'stage')}" if count else "No tasks"
     lines = [
-        click.style(f"{_number(count, 'task')} in {_number(plan.stages(), 'stage')}", bold=True)
-        + f", planned for {now:%Y-%m-%d %H:%M} UTC",
+        f"{click.style(title, bold=True)}, planned for {now:%Y-%m-%d %H:%M} UTC",
         click.style(plan.fingerprint[: len("v1:sha256:") + 16] + "…", dim=True),
     ]
-    names = _Names(manifest, plan, now)
-    groups: dict[tuple[int, str], list[PlannedTask]] = {}
-    for task in plan.tasks:
-        groups.setdefault((task.stage, task.asset), []).append(task)
-    width = max((len(names.asset(t.asset)) for t in plan.tasks), default=0)
+    common = _common_reasons(plan.tasks)
+    if common:
+        lines.append(click.style(f"each: {'; '.join(common)}", dim=True))
+    width = max((len(names.asset(task.asset)) for task in plan.tasks), default=0)
+    assets = {task.key: task.asset for task in plan.tasks}
     stage = -1
-    for (at, asset), tasks in sorted(groups.items()):
+    for (at, asset), tasks in _groups(plan.tasks).items():
         if at != stage:
             stage = at
             lines += ["", click.style(f"stage {stage + 1}", dim=True)]
-        shown = tasks if count <= EACH else tasks[:1]
-        for task in shown:
-            what = names.partitions([task] if count <= EACH else tasks)
-            head = f"  {click.style(names.asset(asset).ljust(width), fg='cyan')}"
-            lines.append(f"{head}  {what}" if what else head)
-            lines.append(f"  {' ' * width}  {click.style(_why(task), dim=True)}")
+        right: list[str] = []
+        for reasons, some in _by_reasons(tasks, each=count <= EACH).items():
+            for shown in [[task] for task in some] if count <= EACH else [some]:
+                right += names.partitions(shown)
+            if not common:
+                right.append(click.style("; ".join(reasons), dim=True))
+        after = sorted({names.asset(assets[key]) for task in tasks for key in task.upstreams})
+        if after:
+            right.append(click.style(f"after {', '.join(after)}", dim=True))
+        lines += _beside(names.asset(asset), width, right)
+    return "\n".join([*lines, *_remarks(plan, manifest, names)])
+
+
+def _common_reasons(tasks: Iterable[PlannedTask]) -> Reasons:
+    """The reasons of all tasks, if they are the same; said once, not on every line."""
+    each = [task.reasons for task in tasks]
+    return each[0] if len(each) > 1 and len(set(each)) == 1 else ()
+
+
+def _groups(tasks: Iterable[PlannedTask]) -> dict[tuple[int, str], list[PlannedTask]]:
+    """Tasks by stage and asset, in this order."""
+    groups: dict[tuple[int, str], list[PlannedTask]] = {}
+    for task in tasks:
+        groups.setdefault((task.stage, task.asset), []).append(task)
+    return dict(sorted(groups.items()))
+
+
+def _by_reasons(tasks: list[PlannedTask], *, each: bool) -> Mapping[Reasons, list[PlannedTask]]:
+    groups: dict[Reasons, list[PlannedTask]] = {}
+    for task in tasks:
+        groups.setdefault(task.reasons, []).append(task)
+    if each or len(groups) <= REASONS:
+        return groups
+    return {(*tasks[0].reasons, f"or one of {len(groups) - 1:,} other reasons"): tasks}
+
+
+def _beside(name: str, width: int, right: list[str]) -> list[str]:
+    """A name, and beside it a column of lines."""
+    styled = click.style(name, fg="cyan")
+    if not right:
+        return [f"  {styled}"]
+    head = f"  {styled}{' ' * (width - len(name))}  {right[0]}"
+    return [head, *(f"{' ' * (width + 4)}{line}" for line in right[1:])]
+
+
+def _remarks(plan: Plan, manifest: Manifest, names: "_Names") -> list[str]:
+    remarks = []
+    definitions = {asset.key: asset for asset in manifest.assets}
+    selected = select(
+        plan.request.selection,
+        manifest.graph(),
+        {key: asset.attributes for key, asset in definitions.items()},
+        default_namespace=manifest.namespace,
+    )
+    if not selected:
+        remarks.append(f"no asset matches the selection {plan.request.selection!r}")
+    busy = {task.asset for task in plan.tasks}
+    idle = [key for key in selected if key.canonical not in busy and definitions[key].partitions]
+    if idle:
+        remarks.append(f"no partitions to make: {', '.join(map(str, idle))}")
     unmet = list(plan.unmet())
     if unmet:
         task, given = unmet[0]
-        lines += [
-            "",
-            click.style(f"{_number(len(unmet), 'input')} will be missing", fg="yellow")
-            + f": {names.asset(task.asset)} needs {names.asset(given.asset)}"
-            + (f" [{names.label(given.asset, given.partition)}]" if given.partition else "")
-            + f", which has no version and is not planned; select it too: '+{names.asset(task.asset)}'",
-        ]
-    return "\n".join(lines)
+        partition = f" [{names.label(given.asset, given.partition)}]" if given.partition else ""
+        remarks.append(
+            f"{number(len(unmet), 'input')} will be missing: {names.asset(task.asset)} needs"
+            f" {names.asset(given.asset)}{partition}, which has no version and is not planned;"
+            f" select it too: '+{names.asset(task.asset)}'"
+        )
+    return [line for remark in remarks for line in ("", click.style(remark, fg="yellow"))]
 
 
 def show_diff(diff: PlanDiff, against: str) -> str:
@@ -59,7 +119,7 @@ def show_diff(diff: PlanDiff, against: str) -> str:
         lines.append(click.style(f"~ {change.key}", fg="yellow"))
         lines += [f"    {why}" for why in change.why]
     lines.append(
-        f"{len(diff.added)} added, {len(diff.removed)} removed, {len(diff.changed)} changed"
+        f"{len(diff.added):,} added, {len(diff.removed):,} removed, {len(diff.changed):,} changed"
         f" since {against}."
     )
     return "\n".join(lines)
@@ -68,7 +128,7 @@ def show_diff(diff: PlanDiff, against: str) -> str:
 class _Names:
     """Assets and partitions as people read them."""
 
-    def __init__(self, manifest: Manifest, plan: Plan, now: datetime) -> None:
+    def __init__(self, manifest: Manifest, now: datetime) -> None:
         self._spaces: dict[str, PartitionSet] = {
             asset.key.canonical: asset.partitions.keys(now)
             for asset in manifest.assets
@@ -79,24 +139,20 @@ class _Names:
         return str(AssetKey.parse(canonical))
 
     def label(self, asset: str, partition: str) -> str:
-        return self._spaces[asset].label(PartitionKey.parse(partition))
+        text = self._spaces[asset].label(PartitionKey.parse(partition))
+        # A value may hold what would move the cursor or end the line.
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text).rstrip()
 
-    def partitions(self, tasks: list[PlannedTask]) -> str:
+    def partitions(self, tasks: list[PlannedTask]) -> list[str]:
+        """One line for the partitions of an asset's tasks; none if it has none."""
         keys = [task.partition for task in tasks if task.partition is not None]
         if not keys:
-            return ""
+            return []
         first = self.label(tasks[0].asset, keys[0])
         if len(keys) == 1:
-            return first
-        return f"{len(keys):,} partitions, {first} … {self.label(tasks[0].asset, keys[-1])}"
+            return [first]
+        return [f"{len(keys):,} partitions, {first} … {self.label(tasks[0].asset, keys[-1])}"]
 
 
-def _why(task: PlannedTask) -> str:
-    text = "; ".join(task.reasons)
-    if task.upstreams:
-        text += f"; waits for {_number(len(task.upstreams), 'task')}"
-    return text
-
-
-def _number(count: int, thing: str) -> str:
+def number(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"

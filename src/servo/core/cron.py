@@ -17,8 +17,8 @@ Over a change of clocks, Debian's rule: a job at a fixed time (five fields, neit
 begins with `*`) that falls into a gap runs at the end of the gap, and one whose time occurs twice
 runs the first time; all others run whenever the wall clock matches. Like Debian, a jump of three
 hours or more (a country crossing the date line) is not a gap to catch up on: that day has no fire.
-tests/property/test_cron_properties.py compares with cronsim; ../shared/vectors/cron.jsonl has the
-cases of other projects.
+tests/property/test_cron_properties.py compares with cronsim; tests/outside has the cases of other
+projects.
 """
 
 import bisect
@@ -27,7 +27,7 @@ import re
 from datetime import date
 from typing import NamedTuple
 
-from servo.core.zones import DAY, Span, Zone
+from servo.core.zones import BEGINNING, DAY, END, Span, Zone
 from servo.errors import Invalid
 
 _MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
@@ -160,10 +160,16 @@ class Pattern:
                 plain = True
         if plain and self._nth:
             raise Invalid(f"day of week {dow!r} mixes plain days with # or L; use one kind")
-        if self._dom and not self._last_day and not self._near:
-            longest = max(29 if m == 2 else _MONTH_LENGTHS[m - 1] for m in self._months)
-            if min(self._dom) > longest:
-                raise Invalid(f"day {min(self._dom)} never occurs in the months {month!r}")
+        # Debian and cronsim accept `0 0 31 2 0` too: the 31st never comes, but the Sundays do.
+        certain = not self._both_days or (
+            min(self._dom, default=31) <= 28 if len(self._dow) == 7 else len(self._dom) == 31
+        )
+        if not certain and not any(
+            self.days(leap, new_year) for leap in (False, True) for new_year in range(7)
+        ):
+            raise Invalid(
+                f"it never fires: no day has day of month {dom}, month {month} and day of week {dow}"
+            )
 
     def days(self, leap: bool, new_year: int) -> int:
         """Bit *i* is set if day *i* of a year matches; `new_year` is its first weekday, Sunday 0."""
@@ -229,6 +235,8 @@ class _Calendar:
         # The common case needs no calendar at all: the same times every day.
         self._daily = leap[0][1] if every_day else None
         self._daily_index = {time: i for i, time in enumerate(self._daily or ())}
+        self.step = _even_step(self._daily)
+        """Seconds between any two fires in a row, if always the same."""
         # Fires before each year of a 400-year cycle, and after all of them.
         self._before = [0]
         for year in range(1, 1 if every_day else 401):
@@ -313,6 +321,18 @@ class _Calendar:
         return (new_year + low) * DAY + times[rest]
 
 
+def _even_step(times: tuple[int, ...] | None) -> int | None:
+    if not times or DAY % len(times):
+        return None
+    step = DAY // len(times)
+    return step if times == tuple(range(times[0], times[0] + DAY, step)) else None
+
+
+def leaves_any(pattern: Pattern, excluded: tuple[Pattern, ...]) -> bool:
+    """Whether a pattern still fires without the fires of the excluded patterns."""
+    return _calendar(pattern, excluded).rank(END) > 0
+
+
 @functools.lru_cache(maxsize=512)
 def _calendar(pattern: Pattern, excluded: tuple[Pattern, ...]) -> _Calendar:
     return _Calendar(pattern, excluded)
@@ -341,23 +361,37 @@ class _Piece(NamedTuple):
         return self.first + (self.caught_up is not None)
 
 
+class _Covered(NamedTuple):
+    """What is known of a timeline: pieces that cover the instants before `end`, and two of their
+    columns for bisection. Replaced as a whole, so that threads may share a timeline."""
+
+    end: int
+    pieces: list[_Piece]
+    starts: list[int]
+    firsts: list[int]
+
+
 class Timeline:
-    """The fires of a pattern in a zone at or after `origin`, numbered from 0."""
+    """The fires of a pattern in a zone at or after `origin`, numbered from 0. With `excluded`
+    patterns: without the fires that are due at a local time which one of them matches."""
 
     def __init__(
         self, pattern: Pattern, zone: Zone, origin: int, excluded: tuple[Pattern, ...] = ()
     ) -> None:
         self._fixed = pattern.fixed
+        self._all = _calendar(pattern, ())
         self._calendar = _calendar(pattern, excluded)
         self._zone = zone
-        self._pieces: list[_Piece] = []
-        self._starts: list[int] = []
-        self._firsts: list[int] = []
-        self._end = origin  # pieces cover the instants before this
-        self._low = origin - 3 * DAY  # begin early: the origin may lie just after a change
+        origin = min(max(origin, BEGINNING), END)
+        # Begin early: the origin may lie just after a change.
+        self._low = max(origin - 3 * DAY, BEGINNING)
+        self._covered = _Covered(self._low, [], [], [])
         self._extend(origin + DAY)
         self._base = 0
         self._base = self.before(origin)
+        # Evenly spaced fires in a zone that never changes need no calendar at all.
+        self._step = self._calendar.step if zone.never_changes else None
+        self._first = self[0].instant if self._step else 0
 
     def before(self, instant: int) -> int:
         """How many fires lie at or after the origin and before `instant`; never negative."""
@@ -372,63 +406,69 @@ class Timeline:
 
     def find(self, instant: int) -> int | None:
         """The number of the fire at exactly this instant, if there is one."""
+        if self._step:
+            number, rest = divmod(instant - self._first, self._step)
+            return number if rest == 0 <= number and instant < END else None
         piece = self._piece_at(instant)
         if piece is None:
             return None
         start, offset, first, rank, local_start, local_end, caught_up = piece
-        if caught_up is not None:
-            if instant == start:
-                return first - self._base
-            first += 1
-        local = instant + offset
-        found = self._calendar.find(local)
-        if found is None or not local_start <= local < local_end:
-            return None
-        number = first + found - rank - self._base
+        number = first - self._base
+        if caught_up is None or instant != start:
+            local = instant + offset
+            found = self._calendar.find(local)
+            if found is None or not local_start <= local < local_end:
+                return None
+            number += found - rank + (caught_up is not None)
         return number if number >= 0 else None
 
     def _piece_at(self, instant: int) -> _Piece | None:
-        if instant >= self._end:
-            self._extend(instant)
-        at = bisect.bisect_right(self._starts, instant) - 1
-        return self._pieces[at] if at >= 0 else None
+        covered = self._covered
+        if instant >= covered.end:
+            covered = self._extend(instant)
+        at = bisect.bisect_right(covered.starts, instant) - 1
+        return covered.pieces[at] if at >= 0 else None
 
     def __getitem__(self, number: int) -> Fire:
         """The fire of that number (not negative); OverflowError when the calendar ends first."""
         number += self._base
-        while (piece := self._piece_of(number)) is None:
-            self._extend(self._end + 40 * 366 * DAY)
+        covered = self._covered
+        while (piece := self._piece_of(covered, number)) is None:
+            if covered.end == END:
+                raise OverflowError("the calendar ends with the year 9998")
+            # Each step doubles what is covered: it is worked out again from its beginning.
+            covered = self._extend(2 * covered.end - self._low + 40 * 366 * DAY)
         if number == piece.first and piece.caught_up is not None:
             return Fire(piece.start, piece.caught_up)
         local = self._calendar.fire(piece.rank + number - piece.regular())
         return Fire(local - piece.offset, local)
 
-    def _piece_of(self, number: int) -> _Piece | None:
-        at = bisect.bisect_right(self._firsts, number) - 1
+    def _piece_of(self, covered: _Covered, number: int) -> _Piece | None:
+        at = bisect.bisect_right(covered.firsts, number) - 1
         # Pieces without fires share their number with the next one: the last of them is meant.
-        piece = self._pieces[at]
+        piece = covered.pieces[at]
         if number >= piece.regular() and (
             number - piece.regular() >= self._calendar.rank(piece.local_end) - piece.rank
         ):
             return None
         return piece
 
-    def _extend(self, end: int) -> None:
-        """Cover the instants up to and including `end`."""
-        spans = self._zone.spans(self._low, end + 400 * DAY)
-        if spans[-1].end <= self._end:
-            raise OverflowError("the calendar ends in the year 9998")
+    def _extend(self, end: int) -> _Covered:
+        """Cover the instants up to and including `end`, as far as the calendar goes."""
+        end = min(end + 400 * DAY, END)
+        if end <= self._covered.end:
+            return self._covered
         pieces: list[_Piece] = []
         number, reached, previous = 0, None, None
-        for span in spans:
+        for span in self._zone.spans(self._low, end):
             piece = self._piece(span, previous, reached, number)
             number = piece.regular() + self._calendar.rank(piece.local_end) - piece.rank
             reached, previous = piece.local_end, span
             pieces.append(piece)
-        self._pieces = pieces
-        self._starts = [piece.start for piece in pieces]
-        self._firsts = [piece.first for piece in pieces]
-        self._end = spans[-1].end
+        self._covered = covered = _Covered(
+            end, pieces, [piece.start for piece in pieces], [piece.first for piece in pieces]
+        )
+        return covered
 
     def _piece(self, span: Span, previous: Span | None, reached: int | None, number: int) -> _Piece:
         local, local_end = span.start + span.offset, span.end + span.offset
@@ -440,10 +480,12 @@ class Timeline:
                 local = max(local, reached)
                 local_end = max(local_end, local)
             elif span.offset - previous.offset < _LONGEST_GAP:
-                due = self._calendar.rank(local)
-                missed = due > self._calendar.rank(max(gap_start, reached))
-                if missed and self._calendar.find(local) is None:
-                    caught_up = self._calendar.fire(due - 1)
+                due = self._all.rank(local)
+                missed = due > self._all.rank(max(gap_start, reached))
+                if missed and self._all.find(local) is None:
+                    swallowed = self._all.fire(due - 1)
+                    if self._calendar.find(swallowed) is not None:
+                        caught_up = swallowed
         return _Piece(
             span.start, span.offset, number, self._calendar.rank(local), local, local_end, caught_up
         )

@@ -7,6 +7,7 @@ same manifest everywhere.
 """
 
 import enum
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from servo.core.graph import Graph
 from servo.core.keys import AssetKey
 from servo.core.mappings import PartitionMapping, check_mapping
 from servo.core.partitions import Partitioning
-from servo.core.plain import load_json, to_plain
+from servo.core.plain import from_plain, read_json, to_plain, user_data
 from servo.core.policies import (
     DEFAULT_SEVERITY,
     GATING_PRESETS,
@@ -73,6 +74,13 @@ class CheckDefinition(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int = 300_000
     code: CodeLocation | None = None
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.timeout_ms <= MAX_MS:
+            raise Invalid(
+                f"check {self.name!r}: timeout_ms is {self.timeout_ms}; give 1 to {MAX_MS}"
+            )
+        _own_data(self, f"check {self.name!r}", "parameters")
+
 
 class AssetKind(enum.StrEnum):
     PYTHON = "python"
@@ -116,7 +124,10 @@ class AssetDefinition(msgspec.Struct, frozen=True, kw_only=True):
             if taken.count(parameter) > 1:
                 raise Invalid(f"asset {self.key}: two inputs are named {parameter!r}; rename one")
         if not -1_000_000 <= self.priority <= 1_000_000:
-            raise Invalid(f"asset {self.key}: priority {self.priority} is not within ±1000000")
+            raise Invalid(
+                f"asset {self.key}: priority {self.priority} is not within ±1000000; give one that is"
+            )
+        _own_data(self, f"asset {self.key}", "tags", "config", "metadata")
 
     @property
     def attributes(self) -> SelectionAttributes:
@@ -155,7 +166,9 @@ class SensorDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not 1_000 <= self.interval_ms <= MAX_MS:
-            raise Invalid(f"sensor {self.name!r}: its interval must be at least one second")
+            raise Invalid(
+                f"sensor {self.name!r}: interval_ms is {self.interval_ms}; give 1000 to {MAX_MS}"
+            )
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,33 +182,62 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     sensors: tuple[SensorDefinition, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.schema_version > SCHEMA_VERSION:
-            raise Invalid(
-                f"this manifest has schema version {self.schema_version}, and this Servo knows up to"
-                f" {SCHEMA_VERSION}; upgrade Servo to read it"
-            )
+        _check_version(self.schema_version)
         for what, named in (("schedule", self.schedules), ("sensor", self.sensors)):
             names = [each.name for each in named]
             for name in names:
                 if names.count(name) > 1:
                     raise Invalid(f"two {what}s are named {name!r}; rename one")
-        by_key = sorted(self.assets, key=lambda a: a.key)
-        msgspec.structs.force_setattr(self, "assets", tuple(by_key))
+        # One order, whatever the order in which modules were loaded.
+        for field, key in (("assets", "key"), ("schedules", "name"), ("sensors", "name")):
+            ordered = tuple(sorted(getattr(self, field), key=operator.attrgetter(key)))
+            msgspec.structs.force_setattr(self, field, ordered)
 
     def graph(self) -> Graph:
         """The assets and what they depend on; refuses cycles, unknown upstreams and partitions
         that cannot be mapped."""
         graph = Graph.of((a.key, [d.upstream for d in a.dependencies]) for a in self.assets)
         partitions = {a.key: a.partitions for a in self.assets}
+        fits = set()
         for asset in self.assets:
             for dependency in asset.dependencies:
+                above = partitions[dependency.upstream]
+                # A mapping may hold a dict, which has no hash.
+                pair = repr(dependency.mapping), above, asset.partitions
+                if pair in fits:
+                    continue
                 try:
-                    check_mapping(
-                        dependency.mapping, partitions[dependency.upstream], asset.partitions
-                    )
+                    check_mapping(dependency.mapping, above, asset.partitions)
                 except Invalid as why:
                     raise Invalid(f"{dependency.upstream} → {asset.key}: {why}") from None
+                fits.add(pair)
         return graph
+
+
+def _own_data(struct: msgspec.Struct, what: str, *fields: str) -> None:
+    """Keep a copy of what the user wrote, in the form in which it reads back."""
+    for field in fields:
+        given = getattr(struct, field)
+        if not isinstance(given, Mapping):
+            raise Invalid(f"{what}: {field} is {given!r}; give a dict, like {{'key': 'value'}}")
+        data = user_data(given, f"{what}: {field}")
+        msgspec.structs.force_setattr(struct, field, data)
+
+
+def _check_version(version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise Invalid(
+            f"this manifest has schema version {version}, and this Servo knows up to"
+            f" {SCHEMA_VERSION}; upgrade Servo to read it"
+        )
+    if version < 1:
+        raise Invalid(
+            f"this manifest has schema version {version}, which there never was; write it again"
+        )
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
 
 
 def dump(manifest: Manifest) -> bytes:
@@ -205,4 +247,9 @@ def dump(manifest: Manifest) -> bytes:
 
 def load(text: bytes) -> Manifest:
     """The inverse of `dump`."""
-    return load_json(text, Manifest, "the manifest")
+    what = "the manifest"
+    data = read_json(text, what)
+    # The version goes first: in a newer one, fields may mean and hold what this Servo cannot know.
+    head = {k: data[k] for k in data if k == "schema_version"} if isinstance(data, dict) else data
+    _check_version(from_plain(head, _Versioned, what).schema_version)
+    return from_plain(data, Manifest, what)

@@ -117,8 +117,8 @@ class CodeRow(NamedTuple):
 
 _C, _A = FailureCategory, FailureAction
 
-# Infrastructure is retried although the seeds say "maybe": memory and disk are shared with whatever
-# else ran on the machine, and the next attempt often finds more room. The alert is for when it
+# Infrastructure is retried although the first design said "maybe": memory and disk are shared with
+# whatever else ran on the machine, and the next attempt often finds more room. The alert is for when it
 # does not. A bug of ours is not retried: it would do the same thing again.
 CODES: dict[FailureCode, CodeRow] = {
     FailureCode.NETWORK_ERROR: CodeRow(

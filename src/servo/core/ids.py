@@ -10,6 +10,7 @@ Nothing here reads a clock or a random source: `UlidSource` is handed both.
 
 import base64
 import hashlib
+import re
 import threading
 from collections.abc import Callable
 
@@ -23,12 +24,13 @@ ULID_LENGTH = 26
 _TIME_LENGTH = 10
 _MAX_TIME = 2**48 - 1
 _MAX_RANDOM = 2**80 - 1
+_KIND = re.compile(r"[a-z]\Z")
 
 
 def base32_encode(value: int, length: int) -> str:
     """`value` in exactly `length` characters of Crockford's base 32."""
     if not 0 <= value < 32**length:
-        raise Invalid(f"{value} does not fit into {length} base-32 characters")
+        raise Invalid(f"{_shown(value)} does not fit into {length} base-32 characters")
     return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(5 * (length - 1), -1, -5))
 
 
@@ -52,7 +54,9 @@ def base32_increment(text: str) -> str:
 def encode_time(milliseconds: int) -> str:
     """The time part of a ULID."""
     if not 0 <= milliseconds <= _MAX_TIME:
-        raise Invalid(f"{milliseconds} ms is outside the times a ULID can hold (0 to {_MAX_TIME})")
+        raise Invalid(
+            f"{_shown(milliseconds)} ms is outside the times a ULID can hold (0 to {_MAX_TIME})"
+        )
     return base32_encode(milliseconds, _TIME_LENGTH)
 
 
@@ -63,6 +67,8 @@ def make_ulid(milliseconds: int, randomness: int) -> str:
 def parse_ulid(text: str) -> str:
     """The canonical (upper-case) spelling of a ULID; anything else is refused, also the look-alike
     letters I, L, O and U."""
+    if not isinstance(text, str):
+        raise Invalid(f"a ULID is a string of 26 characters, not {type(text).__name__}")
     if len(text) != ULID_LENGTH:
         raise Invalid(f"{text!r} is not a ULID: it has {len(text)} characters instead of 26")
     if base32_decode(text) >= 2**128:
@@ -103,12 +109,16 @@ class UlidSource:
         with self._lock:
             now = self._milliseconds()
             if now > self._time:
-                self._time, self._random = now, self._random_bits(80)
+                time, random = now, self._random_bits(80)
             elif self._random < _MAX_RANDOM:
-                self._random += 1
+                time, random = self._time, self._random + 1
             else:
-                self._time, self._random = self._time + 1, self._random_bits(80)
-            return make_ulid(self._time, self._random)
+                time, random = self._time + 1, self._random_bits(80)
+            # Kept only once it is known to be an id: a clock that is wrong for a moment, beyond what
+            # a ULID can hold, must not spoil every later one.
+            ulid = make_ulid(time, random)
+            self._time, self._random = time, random
+            return ulid
 
 
 def queue_id(kind: str, internal_id: str) -> str:
@@ -116,5 +126,17 @@ def queue_id(kind: str, internal_id: str) -> str:
 
     `kind` is one letter: `d` dispatch, `t` timer, `a` attempt, `p` partition folder.
     """
-    digest = hashlib.sha256(internal_id.encode()).digest()
+    if not _KIND.match(kind):
+        raise Invalid(f"queue id: the kind {kind!r} is not one lower-case letter, such as 'd'")
+    try:
+        digest = hashlib.sha256(internal_id.encode()).digest()
+    except UnicodeEncodeError:
+        raise Invalid(
+            f"queue id: {internal_id!r} holds a lone surrogate; replace the broken character"
+        ) from None
     return f"{kind}_{base64.b32encode(digest).decode()[:26].lower()}"
+
+
+def _shown(value: int) -> str:
+    """A number for a message; Python refuses to print very long ones."""
+    return str(value) if value.bit_length() <= 128 else f"a number of {value.bit_length()} bits"

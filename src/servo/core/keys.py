@@ -14,12 +14,10 @@ Golden vectors: tests/vectors/partition_keys.json.
 """
 
 import enum
-import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from typing import Any, NewType, Self
-from urllib.parse import quote, unquote_to_bytes
 
 from servo.core.ids import queue_id
 from servo.errors import Invalid
@@ -39,7 +37,6 @@ _TIMESTAMP = re.compile(
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
-@functools.total_ordering
 class _Key:
     """Something that is its canonical string."""
 
@@ -60,9 +57,16 @@ class _Key:
         return type(other) is type(self) and other.canonical == self.canonical
 
     def __lt__(self, other: Self) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self.canonical < other.canonical
+        return self.canonical < other.canonical if type(other) is type(self) else NotImplemented
+
+    def __le__(self, other: Self) -> bool:
+        return self.canonical <= other.canonical if type(other) is type(self) else NotImplemented
+
+    def __gt__(self, other: Self) -> bool:
+        return self.canonical > other.canonical if type(other) is type(self) else NotImplemented
+
+    def __ge__(self, other: Self) -> bool:
+        return self.canonical >= other.canonical if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined,no-any-return]  # set by _become
@@ -120,7 +124,7 @@ class PartitionKey(_Key, Mapping[str, Scalar]):
     def __init__(self, values: Mapping[str, Scalar] | None = None, /, **dimensions: Scalar) -> None:
         if values is not None and not isinstance(values, Mapping):
             raise Invalid(
-                "a partition key is made from a mapping of dimension names to values, not from a"
+                "a partition key is made from a mapping of dimension names to values, not from"
                 f" {type(values).__name__}; to read a spelled key use PartitionKey.parse"
             )
         given = {**(values or {}), **dimensions}
@@ -186,7 +190,7 @@ class PartitionKey(_Key, Mapping[str, Scalar]):
 def _text(text: object, what: str, example: str) -> str:
     """What a parser is handed, as exactly a string."""
     if not isinstance(text, str):
-        raise Invalid(f"{what} is a string like {example!r}, not a {type(text).__name__}")
+        raise Invalid(f"{what} is a string like {example!r}, not {type(text).__name__}")
     return str.__str__(text)
 
 
@@ -240,6 +244,23 @@ def normal_scalar(value: Scalar, name: str) -> Scalar:
     )
 
 
+_SPELLED = [
+    chr(byte) if re.match(r"[A-Za-z0-9._~-]", chr(byte)) else f"%{byte:02X}" for byte in range(256)
+]
+
+
+def percent_encode(text: str) -> str:
+    """UTF-8 with every byte outside A-Z a-z 0-9 . _ ~ - as % and two upper-case hex digits."""
+    return "".join(map(_SPELLED.__getitem__, text.encode()))
+
+
+def _percent_decode(text: str) -> str:
+    first, *rest = text.split("%")
+    return b"".join(
+        [first.encode(), *(bytes.fromhex(part[:2]) + part[2:].encode() for part in rest)]
+    ).decode()
+
+
 def spell_scalar(value: Scalar) -> str:
     """Tag and canonical spelling of a normal scalar."""
     if value is None:
@@ -247,7 +268,7 @@ def spell_scalar(value: Scalar) -> str:
     if isinstance(value, bool):
         return "b:true" if value else "b:false"
     if isinstance(value, str):
-        return "s:" + quote(value, safe="")
+        return "s:" + percent_encode(value)
     if isinstance(value, int):
         return f"i:{value}"
     if isinstance(value, datetime):
@@ -269,11 +290,11 @@ def _parse_string(spelled: str, body: str) -> str:
         return body
     if _STRING.match(body):
         try:
-            value = unquote_to_bytes(body).decode()
+            value = _percent_decode(body)
         except UnicodeDecodeError:
             raise Invalid(f"{spelled!r} is not UTF-8 when decoded") from None
         # An encoded letter or digit decodes too, but is not how it is spelled.
-        if quote(value, safe="") == body:
+        if percent_encode(value) == body:
             return value
     raise Invalid(
         f"{spelled!r} is not a canonical string: percent-encode, with upper-case hex,"

@@ -53,12 +53,16 @@ class LatestPartition(msgspec.Struct, frozen=True, tag_field="type", tag="latest
 
 class TimeWindow(msgspec.Struct, frozen=True, tag_field="type", tag="time_window"):
     """The upstream windows that overlap a stretch of the downstream asset's own windows: from
-    `start_offset` to `end_offset` windows relative to the one being made, both included."""
+    `start_offset` to `end_offset` windows relative to the one being made, both included. Windows
+    yet to come are not waited for; those from before the first are read if they are there."""
 
     start_offset: int = 0
     end_offset: int = 0
 
     def __post_init__(self) -> None:
+        for offset in (self.start_offset, self.end_offset):
+            if isinstance(offset, bool) or not isinstance(offset, int):
+                raise Invalid(f"TimeWindow: the offset {offset!r} is not a number of windows")
         if self.end_offset < self.start_offset:
             raise Invalid(
                 f"TimeWindow({self.start_offset}, {self.end_offset}) ends before it starts;"
@@ -74,11 +78,17 @@ class StaticMap(msgspec.Struct, frozen=True, tag_field="type", tag="static_map")
     @classmethod
     def of(cls, table: Mapping[Scalar, Scalar | Iterable[Scalar]]) -> "StaticMap":
         """From `{upstream value: downstream value or values}`."""
+        if not isinstance(table, Mapping):
+            raise Invalid(f"StaticMap({table!r}): give a dict from upstream to downstream values")
         pairs = set()
         for upstream, downstream in table.items():
-            several = downstream if isinstance(downstream, list | tuple | set) else [downstream]
+            several = (
+                downstream
+                if isinstance(downstream, Iterable) and not isinstance(downstream, str)
+                else [downstream]
+            )
             for one in several:
-                pairs.add((_spell(upstream), _spell(cast(Scalar, one))))
+                pairs.add((_spell(upstream), _spell(one)))
         return cls(tuple(sorted(pairs)))
 
 
@@ -111,13 +121,6 @@ class Dimensions(msgspec.Struct, frozen=True, tag_field="type", tag="dimensions"
 
 
 PartitionMapping = OneDimension | Dimensions
-
-
-def last_n(n: int) -> TimeWindow:
-    """The last `n` windows, the one being made included."""
-    if not isinstance(n, int) or n < 1:
-        raise Invalid(f"LastN({n!r}): give how many windows, at least 1")
-    return TimeWindow(1 - n, 0)
 
 
 def _spell(value: Scalar) -> str:
@@ -162,6 +165,16 @@ class _Same(_Rule):
 
 
 class _Windows(_Rule):
+    """Upstream windows that overlap a stretch of downstream windows: from the one `_first` windows
+    after the one being made to the one `_last` after it, with what lies between (the windows that
+    the downstream asset excludes too).
+
+    At the ends. A window yet to come downstream is not waited for: the stretch ends with the last
+    window that exists, and if it would begin after that one, nothing is needed. Windows before
+    the downstream asset's first one count on (they are history, which upstream may have).
+    Both directions clip alike, so that u is needed by d exactly if u touches d.
+    """
+
     up: TimeAxis
     down: TimeAxis
 
@@ -170,25 +183,28 @@ class _Windows(_Rule):
         self._first, self._last = window.start_offset, window.end_offset
 
     def upstream(self, index: int) -> Found:
-        # Windows yet to come are not waited for; windows from before the first one are history
-        # that may or may not be there, unlike the one that is being made.
         last = min(index + self._last, self.down.count - 1)
         if last < index + self._first:
             return Found(Picks(()))
         start, end = self.down.start(index + self._first), self.down.end(last)
         over = self.up.overlapping(start, end)
+        # History may or may not be there, unlike what belongs to the window that is being made.
         own = max(start, self.down.start(index))
+        absent = over.start < 0 or over.stop > self.up.count
         return Found(
-            Picks([range(over.start, min(over.stop, self.up.count))]),
-            self.up.absent(own, end) if own < end else [],
+            Picks([range(max(over.start, 0), min(over.stop, self.up.count))]),
+            self.up.absent(own, end, ABSENT_LIMIT) if absent and own < end else [],
         )
 
     def downstream(self, index: int) -> Picks:
+        # Where nothing overlaps (downstream excludes that time), this is the empty range at the
+        # place where it would be: stretches that reach from before it to after it need it.
         over = self.down.overlapping(self.up.start(index), self.up.end(index))
-        if not over:
+        if over.start >= self.down.count:
             return Picks(())
-        first, last = over.start - self._last, over.stop - 1 - self._first
-        return Picks([range(max(first, 0), min(last + 1, self.down.count))])
+        first = max(over.start - self._last, 0)
+        stop = min(over.stop, self.down.count) - self._first
+        return Picks([range(first, min(stop, self.down.count))])
 
 
 class _Alone(_Rule):
@@ -219,8 +235,7 @@ class _Listed(_Rule):
         for upstream, downstream in pairs:
             here, there = self.up.find(upstream), self.down.find(downstream)
             if here is None or there is None:
-                wrong, side = (upstream, "upstream") if here is None else (downstream, "downstream")
-                raise Invalid(f"the static map names {wrong!r}, which is no {side} partition")
+                continue  # a dynamic key or a window that does not exist now; see _check_link
             self._to_up.setdefault(there, []).append(here)
             self._to_down.setdefault(here, []).append(there)
 
@@ -241,15 +256,11 @@ def _rule(mapping: OneDimension, up: Axis, down: Axis | None) -> _Rule:
         known = [index for index in indexes.values() if index is not None]
         absent = [parse_scalar(value) for value, index in indexes.items() if index is None]
         return _Alone(up, down, Picks.of(known), absent)
-    if down is None:
-        raise Invalid(f"{type(mapping).__name__} needs a downstream dimension to follow")
     if isinstance(mapping, StaticMap):
         return _Listed(up, down, mapping.pairs)
-    times = isinstance(up, TimeAxis) and isinstance(down, TimeAxis)
     if isinstance(mapping, TimeWindow):
-        if not times:
-            raise Invalid("TimeWindow needs a time dimension on both sides")
         return _Windows(up, down, mapping)
+    times = isinstance(up, TimeAxis) and isinstance(down, TimeAxis)
     if times and not _alike(cast(TimeAxis, up).dimension, cast(TimeAxis, down).dimension):
         return _Windows(up, down, TimeWindow())
     return _Same(up, down)
@@ -365,15 +376,12 @@ def connect(
     """Bind a mapping to the partitions of an upstream and a downstream asset."""
     if up is None or upstream is None:
         return Connection(None, down, {})
-    plan = _plan_links(mapping, upstream, downstream)
+    plan = _links(mapping, upstream, downstream)
     axes = dict(zip(down.names, down.axes, strict=True)) if down is not None else {}
     links: dict[str, tuple[str | None, _Rule]] = {}
     for name, axis in zip(up.names, up.axes, strict=True):
         follows, rule = plan[name]
-        try:
-            links[name] = follows, _rule(rule, axis, axes[follows] if follows is not None else None)
-        except Invalid as why:
-            raise Invalid(f"{_cannot(upstream, downstream)}: dimension {name!r}: {why}") from None
+        links[name] = follows, _rule(rule, axis, axes[follows] if follows is not None else None)
     return Connection(up, down, links)
 
 
@@ -382,10 +390,40 @@ def check_mapping(
 ) -> None:
     """Raise Invalid if these partitionings cannot be connected, before any keys are known."""
     if upstream is not None:
-        _plan_links(mapping, upstream, downstream)
+        _links(mapping, upstream, downstream)
 
 
 _Links = dict[str, tuple[str | None, OneDimension]]
+
+
+def _links(
+    mapping: PartitionMapping | None, upstream: Partitioning, downstream: Partitioning | None
+) -> _Links:
+    """The links that a mapping asks for, each of them possible."""
+    links = _plan_links(mapping, upstream, downstream)
+    ups = {d.name: d for d in upstream.dimensions}
+    downs = {d.name: d for d in downstream.dimensions} if downstream is not None else {}
+    for name, (follows, rule) in links.items():
+        try:
+            _check_link(rule, ups[name], downs[follows] if follows is not None else None)
+        except Invalid as why:
+            raise Invalid(f"{_cannot(upstream, downstream)}: dimension {name!r}: {why}") from None
+    return links
+
+
+def _check_link(mapping: OneDimension, up: Dimension, down: Dimension | None) -> None:
+    if down is None and isinstance(mapping, Identity | TimeWindow | StaticMap):
+        raise Invalid(f"{type(mapping).__name__} needs a downstream dimension to follow")
+    if isinstance(mapping, TimeWindow):
+        if not (isinstance(up, TimeDimension) and isinstance(down, TimeDimension)):
+            raise Invalid("TimeWindow needs a time dimension on both sides")
+    if isinstance(mapping, StaticMap):
+        # Only lists are known now: keys of other kinds come and go.
+        for at, (side, dimension) in enumerate((("upstream", up), ("downstream", down))):
+            if isinstance(dimension, StaticDimension):
+                for pair in mapping.pairs:
+                    if pair[at] not in dimension.values:
+                        raise Invalid(f"the static map names {pair[at]!r}, which is no {side} key")
 
 
 def _plan_links(

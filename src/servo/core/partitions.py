@@ -17,12 +17,13 @@ its local date (`d`); the display format never enters identity. A window exists 
 """
 
 import bisect
+import contextlib
 import functools
 import itertools
-import operator
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
-from typing import Any, Literal, NamedTuple, Protocol, cast, overload
+from datetime import date, datetime, timedelta, timezone
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import msgspec
 
@@ -36,7 +37,16 @@ from servo.core.keys import (
     parse_scalar,
     spell_scalar,
 )
-from servo.core.zones import DAY, EPOCH, FIRST_YEAR, LAST_YEAR, moment, seconds, zone
+from servo.core.zones import (
+    BEGINNING,
+    DAY,
+    EPOCH,
+    FIRST_YEAR,
+    LAST_YEAR,
+    moment,
+    seconds,
+    zone,
+)
 from servo.errors import Invalid, did_you_mean
 
 Grain = Literal["hour", "day", "week", "month", "cron"]
@@ -67,15 +77,21 @@ class TimeDimension(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     def __post_init__(self) -> None:
         _check_name(self.name)
         try:
-            cron.parse(self.cron)
+            for what, text in (("cron", self.cron), ("timezone", self.timezone)):
+                if not isinstance(text, str):
+                    raise Invalid(f"{what} {text!r} is not a string")
+            pattern = cron.parse(self.cron)
             zone(self.timezone)
             local_time(self.start, "start")
             if self.end is not None:
                 local_time(self.end, "end")  # at or before the start: there are no partitions
-            for text in self.exclude:
-                _excluded(text)
-            if not isinstance(self.end_offset, int):
+            if isinstance(self.end_offset, bool) or not isinstance(self.end_offset, int):
                 raise Invalid(f"end_offset {self.end_offset!r} is not an integer")
+            _check_format(self.format)
+            excluded = [_excluded(text) for text in self.exclude]
+            patterns = tuple(e for e in excluded if isinstance(e, cron.Pattern))
+            if patterns and not cron.leaves_any(pattern, patterns):
+                raise Invalid("exclude leaves no window at all; exclude fewer")
         except Invalid as why:
             raise Invalid(f"partition {self.name!r}: {why}") from None
 
@@ -182,6 +198,17 @@ def _check_name(name: str) -> None:
         )
 
 
+def _check_format(text: str) -> None:
+    """A format must show something, or people could not tell partitions apart."""
+    try:
+        shown = EPOCH.strftime(text)
+        if shown and shown != text:
+            return
+    except (TypeError, ValueError):  # no string; a null or a lone surrogate in it
+        pass
+    raise Invalid(f"format {text!r} does not show a time; use one like '%Y-%m-%d'")
+
+
 def local_time(text: str, what: str) -> datetime:
     """A local date or time in ISO spelling, without an offset and within the years we count."""
     try:
@@ -219,6 +246,10 @@ class Axis(Protocol):
     def locate(self, text: str) -> int:
         """The number of a label or of a spelled value (`d:2024-01-01`); Invalid if there is none."""
 
+    def bound(self, text: str, *, last: bool) -> int:
+        """Where a range from (or, if `last`, to) a text begins (or ends), both included. On a time
+        axis any time will do, so that ranges intersect; on a list it must be a value."""
+
 
 def scalar_label(value: Scalar) -> str:
     """A value as people write it; not an identity."""
@@ -241,17 +272,18 @@ class ListAxis:
         return self._numbers.get(spelled)
 
     def label(self, index: int) -> str:
-        return scalar_label(self.values[index])
+        value = self.values[index]
+        label = scalar_label(value)
+        # Where the plain form would be read as something else, the spelled one is shown.
+        return label if self._read(label) == [index] else spell_scalar(value)
 
     def locate(self, text: str) -> int:
-        if text in self._numbers:
-            return self._numbers[text]
-        fits = [i for i, value in enumerate(self.values) if scalar_label(value) == text]
+        fits = self._read(text)
         if len(fits) > 1:
             spelled = " or ".join(spell_scalar(self.values[i]) for i in fits)
             raise Invalid(f"{self.name}={text} is ambiguous; write {spelled}")
         if not fits:
-            labels = [self.label(i) for i in range(self.count)]
+            labels = [self.label(i) for i in range(min(self.count, 1000))]
             hint = did_you_mean(text, labels) or (
                 f"; it has {', '.join(labels[:5])}{', …' if self.count > 5 else ''}"
                 if labels
@@ -259,6 +291,21 @@ class ListAxis:
             )
             raise Invalid(f"partition dimension {self.name!r} has no key {text!r}{hint}")
         return fits[0]
+
+    def bound(self, text: str, *, last: bool) -> int:
+        return self.locate(text)
+
+    def _read(self, text: str) -> list[int]:
+        """What a text may mean: the value spelled so, or else those that look so."""
+        spelled = self._numbers.get(text)
+        return self._labelled.get(text, []) if spelled is None else [spelled]
+
+    @functools.cached_property
+    def _labelled(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for i, value in enumerate(self.values):
+            found.setdefault(scalar_label(value), []).append(i)
+        return found
 
 
 class Window(NamedTuple):
@@ -284,58 +331,99 @@ class TimeAxis:
         # All fires, which bound the windows; and those that start a window which is not excluded.
         self._ticks = Timeline(self._pattern, self._zone, self._origin)
         self._line = self._timeline(self._origin)
-        gone = set()
-        for local in exclude:
-            if isinstance(local, datetime):
-                number = self._line.find(self._zone.instant_of(local))
-                if number is not None:
-                    gone.add(number)
+        self._history = self._line, 0, self._origin
+        gone = {
+            number
+            for local in exclude
+            if isinstance(local, datetime)
+            for number in self._due_at(local)
+        }
         self._gone = Holes(sorted(gone))
+        self._contiguous = not exclude
         self.count = self._count(now)
 
     def _timeline(self, origin: int) -> Timeline:
         return Timeline(self._pattern, self._zone, origin, self._patterns)
 
+    def _due_at(self, local: datetime) -> Iterator[int]:
+        """The fires that are due at a local time: two if it occurs twice and both fire."""
+        due = (local - EPOCH.replace(tzinfo=None)) // timedelta(seconds=1)
+        for span in self._zone.spans(due - 2 * DAY, due + 2 * DAY):
+            # A fire that was due in a gap starts where the next span does.
+            number = self._line.find(max(due - span.offset, span.start))
+            if number is not None and self._line[number].local == due:
+                yield number
+
     def _count(self, now: int) -> int:
-        ended = self._ticks.before(now + 1) - 1 + self.dimension.end_offset
-        if self.dimension.end is not None:
-            end = self._zone.instant_of(local_time(self.dimension.end, "end"))
-            ended = min(ended, self._ticks.before(end + 1) - 1)
-        if ended <= 0:
-            return 0
-        return self.starts_before(self._ticks[ended - 1].instant + 1)
+        try:
+            ended = self._elapsed(now) + self.dimension.end_offset
+            if self.dimension.end is not None:
+                end = self._zone.instant_of(local_time(self.dimension.end, "end"))
+                ended = min(ended, self._ticks.before(end + 1) - 1)
+            return self.starts_before(self._ticks[ended - 1].instant + 1) if ended > 0 else 0
+        except OverflowError:
+            raise Invalid(
+                f"partition {self.name!r}: end_offset {self.dimension.end_offset} reaches beyond"
+                f" the year {LAST_YEAR}; use a smaller one"
+            ) from None
+
+    def _elapsed(self, now: int) -> int:
+        """How many windows, excluded ones too, have ended since the start; negative before it."""
+        if now >= self._origin:
+            return self._ticks.before(now + 1) - 1
+        return -1 - Timeline(self._pattern, self._zone, max(now + 1, BEGINNING)).before(
+            self._origin
+        )
 
     def starts_before(self, instant: int) -> int:
         """How many windows start before an instant, whether or not they have ended."""
         return self._gone.rank(self._line.before(instant))
 
+    def _position(self, instant: int) -> int:
+        """Like `starts_before`, but going on before the first window: there it is negative."""
+        if instant >= self._origin:
+            return self.starts_before(instant)
+        line, there = self._past(instant)
+        return line.before(instant) - there
+
+    def _past(self, instant: int) -> tuple[Timeline, int]:
+        """A timeline that begins at or before an instant (or with the calendar), and how many
+        windows it has before the first one."""
+        line, there, begin = self._history
+        if instant < begin and begin > BEGINNING:
+            # Twice as far as before: going back step by step would be quadratic.
+            begin = max(min(instant, 2 * begin - self._origin), BEGINNING)
+            line = self._timeline(begin)
+            there = line.before(self._origin)
+            self._history = line, there, begin
+        return line, there
+
+    def _fire(self, index: int) -> cron.Fire:
+        """What starts a window. Negative numbers go on before the first one, until the calendar
+        begins."""
+        if index >= 0:
+            return self._line[self._gone.skip(index)]
+        line, there, begin = self._history
+        while there < -index and begin > BEGINNING:
+            line, there = self._past(2 * begin - self._origin - 400 * DAY)
+            begin = self._history[2]
+        return line[max(there + index, 0)]
+
     def start(self, index: int) -> int:
         """The instant a window starts. Negative numbers go on before the first one."""
-        if index < 0:
-            return self._earlier(index)
-        return self._line[self._gone.skip(index)].instant
+        return self._fire(index).instant
 
     def end(self, index: int) -> int:
         start = self.start(index)
         if index < 0:
-            return Timeline(self._pattern, self._zone, start)[1].instant
+            return Timeline(self._pattern, self._zone, start + 1)[0].instant
         return self._ticks[self._ticks.before(start + 1)].instant
-
-    def _earlier(self, index: int) -> int:
-        # Reach back until enough windows fit; the longest between two fires of a cron is 8 years.
-        reach = (self._ticks[1].instant - self._origin) * -index
-        while True:
-            reach = max(2 * reach, DAY)
-            line = self._timeline(self._origin - reach)
-            there = line.before(self._origin)
-            if there >= -index:
-                return line[there + index].instant
 
     def window(self, index: int) -> Window:
         return Window(moment(self.start(index)), moment(self.end(index)))
 
     def value(self, index: int) -> Scalar:
-        return self._value(self._line[self._gone.skip(index)])
+        return self._value(self._fire(index))
 
     def _value(self, fire: cron.Fire) -> Scalar:
         if self._dates:
@@ -345,57 +433,55 @@ class TimeAxis:
     def find(self, spelled: str) -> int | None:
         if spelled[:2] != self._tag:
             return None
-        number = (
-            self._date_number(spelled)
-            if self._dates
-            else self._line.find(
-                # The spelling was checked when the key was made.
-                seconds(datetime.fromisoformat(spelled[2:]))
-            )
-        )
+        # The spelling was checked when the key was made.
+        if self._dates:
+            number = self._date_number(date.fromisoformat(spelled[2:]))
+        else:
+            since = datetime.fromisoformat(spelled[2:]) - EPOCH
+            if since.microseconds:
+                return None
+            number = self._line.find(since.days * DAY + since.seconds)
         index = None if number is None else self._gone.find(number)
         return index if index is not None and index < self.count else None
 
-    def _date_number(self, spelled: str) -> int | None:
-        value = date.fromisoformat(spelled[2:])
+    def _date_number(self, value: date) -> int | None:
         if not FIRST_YEAR < value.year < LAST_YEAR:
             return None
         midnight = self._zone.instant_of(datetime(value.year, value.month, value.day))
         number = self._line.before(midnight)
-        # A fire due just before midnight that a gap moved past it belongs to the day before.
-        for near in (number, number + 1):
-            if self._value(self._line[near]) == value:
-                return near
+        try:
+            # A fire due just before midnight that a gap moved past it belongs to the day before.
+            for near in (number, number + 1):
+                if self._value(self._line[near]) == value:
+                    return near
+        except OverflowError:
+            pass
         return None
 
     def overlapping(self, start: int, end: int) -> range:
-        """The windows, existing or still to come, that share an instant with `[start, end)`."""
-        first = max(self.starts_before(start + 1) - 1, 0)
-        stop = self.starts_before(end)
-        if first < stop and self.end(first) <= start:
+        """The windows that share an instant with `[start, end)`: existing, still to come, or from
+        before the first one (negative)."""
+        first = self._position(start + 1) - 1
+        if not self._contiguous and self.end(first) <= start:
             first += 1
-        return range(first, max(stop, first))
+        return range(first, max(self._position(end), first))
 
-    def absent(self, start: int, end: int) -> list[Scalar]:
-        """What the windows in `[start, end)` that do not exist would be called: those before the
-        first and after the last."""
-        found: list[Scalar] = []
-        if start < self._origin:
-            line = self._timeline(start)
-            stop = line.before(min(end, self._origin))
-            found += [self._value(line[i]) for i in range(stop)]
-        over = self.overlapping(max(start, self._origin), end)
-        found += [self.value(i) for i in over if i >= self.count]
-        return found
+    def absent(self, start: int, end: int, limit: int) -> list[Scalar]:
+        """What the windows that share an instant with `[start, end)` and do not exist would be
+        called: those before the first and after the last."""
+        over = self.overlapping(start, end)
+        before = range(over.start, min(over.stop, 0))
+        after = range(max(over.start, self.count), over.stop)
+        return [self.value(i) for i in itertools.islice(itertools.chain(before, after), limit)]
 
     def label(self, index: int) -> str:
-        fire = self._line[self._gone.skip(index)]
+        fire = self._fire(index)
         local = EPOCH.replace(tzinfo=None) + timedelta(seconds=fire.local)
         text = local.strftime(self.dimension.format)
         if not self._dates and self._zone.instant_of(local) < fire.instant:
             # The second of two equal times on the wall clock: say which by its offset.
-            offset = (fire.local - fire.instant) // 60
-            text += f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02}{abs(offset) % 60:02}"
+            offset = timezone(timedelta(seconds=fire.local - fire.instant))
+            text += local.replace(tzinfo=offset).strftime("%z")
         return text
 
     def locate(self, text: str) -> int:
@@ -403,6 +489,31 @@ class TimeAxis:
         if index is None:
             raise Invalid(f"partition dimension {self.name!r} has no key {text!r}{self._hint()}")
         return index
+
+    def bound(self, text: str, *, last: bool) -> int:
+        index = self._locate(text)
+        if index is None:
+            at = self._moment(text)
+            if at is None:
+                raise Invalid(
+                    f"partition dimension {self.name!r} has no key {text!r}{self._hint()}"
+                )
+            index = min(self.starts_before(at + last), self.count) - last
+        return index
+
+    def _moment(self, text: str) -> int | None:
+        """The instant that a label, a spelled value or an ISO time stands for, window or not."""
+        shown = self.dimension.format
+        if text[:2] in ("d:", "t:"):
+            text = text[2:]
+        readings = itertools.chain(
+            () if shown in _ISO_FORMATS else _read_time(text, shown),
+            _read_iso(text),
+        )
+        for parsed in readings:
+            if FIRST_YEAR < parsed.year < LAST_YEAR:
+                return seconds(parsed) if parsed.tzinfo else self._zone.instant_of(parsed)
+        return None
 
     def _hint(self) -> str:
         if not self.count:
@@ -412,46 +523,63 @@ class TimeAxis:
     def _locate(self, text: str) -> int | None:
         if text[:2] in ("d:", "t:"):
             return self.find(spell_scalar(parse_scalar(text)))
+        # A format of one's own comes first: `%Y%d%m` looks like ISO 8601 and is not.
         shown = self.dimension.format
-        for pattern in _ISO if shown in _ISO_FORMATS else (shown, shown + "%z", *_ISO):
-            if pattern is None and text[10:11] not in ("", "T", " "):
-                continue  # Python reads any character between date and time as ISO 8601
-            try:
-                parsed = (
-                    datetime.strptime(text, pattern) if pattern else datetime.fromisoformat(text)
-                )
-            except ValueError:
-                continue
-            if not FIRST_YEAR < parsed.year < LAST_YEAR:
-                return None
-            if parsed.tzinfo is not None:
-                found = self._starting_at(seconds(parsed.astimezone(UTC)))
+        for pattern in () if shown in _ISO_FORMATS else (shown, shown + "%z"):
+            for parsed in _read_time(text, pattern):
+                found = self._near(parsed, text)
                 # In a label, an offset tells two equal times apart; elsewhere it is not part of it.
-                if found is not None and (pattern is None or self.label(found) == text):
+                if found is not None and (pattern is shown or self.label(found) == text):
                     return found
-            else:
-                # The format may leave out the time of day: the first window from there on.
-                index = self.starts_before(self._zone.instant_of(parsed))
-                for near in (index, index + 1):
-                    if near < self.count and (
-                        self.label(near) == text or self._local(near) == parsed
-                    ):
-                        return near
+        for parsed in _read_iso(text):
+            if self._dates and len(text) <= 10:
+                return self.find(f"d:{parsed.date().isoformat()}")
+            return self._near(parsed, text)
         return None
 
-    def _starting_at(self, instant: int) -> int | None:
-        index = self.starts_before(instant)
-        return index if index < self.count and self.start(index) == instant else None
+    def _near(self, parsed: datetime, text: str) -> int | None:
+        """The window that starts at a time, or that is labelled so."""
+        if not FIRST_YEAR < parsed.year < LAST_YEAR or parsed.microsecond:
+            return None
+        if parsed.tzinfo is not None:
+            instant = seconds(parsed)
+            index = self.starts_before(instant)
+            return index if index < self.count and self.start(index) == instant else None
+        # The format may leave out the time of day: the first window from there on. One more on
+        # either side: gaps move fires, and weeks have several numberings.
+        index = self.starts_before(self._zone.instant_of(parsed))
+        for near in (index, index + 1, index - 1):
+            if 0 <= near < self.count and (self.label(near) == text or self._local(near) == parsed):
+                return near
+        return None
 
     def _local(self, index: int) -> datetime:
-        fire = self._line[self._gone.skip(index)]
-        return EPOCH.replace(tzinfo=None) + timedelta(seconds=fire.local)
+        return EPOCH.replace(tzinfo=None) + timedelta(seconds=self._fire(index).local)
 
 
-_ISO = (None,)
-"""Labels are read as ISO 8601 too. A format of one's own comes first, because `%Y%d%m` looks like
-ISO and is not; for the usual ones, leaving out strptime saves its slow first call."""
 _ISO_FORMATS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M")
+"""Labels in these are read as ISO 8601, like all labels in the end; strptime has a slow first call."""
+
+
+def _read_iso(text: str) -> Iterator[datetime]:
+    # Python reads any character between date and time as ISO 8601.
+    if text[10:11] in ("", "T", " "):
+        with contextlib.suppress(ValueError):
+            yield datetime.fromisoformat(text)
+
+
+def _read_time(text: str, pattern: str) -> Iterator[datetime]:
+    """What time a label may mean."""
+    readings = [(text, pattern)]
+    if re.search("%[GUVW]", pattern):
+        # strptime ignores or refuses a week without a weekday, and an ISO week beside a date.
+        loose = pattern.replace("%V", "%U").replace("%G", "%Y")
+        readings += [(text + " 1", pattern + " %u"), (text, loose), (text + " 1", loose + " %u")]
+    for given, shown in readings:
+        try:
+            yield datetime.strptime(given, shown)
+        except (ValueError, re.error):  # re.error: the format has a directive twice
+            continue
 
 
 @functools.lru_cache(maxsize=1024)
@@ -599,8 +727,8 @@ class PartitionSet(Sequence[PartitionKey]):
         """The number of a key in this set, or None."""
         if not isinstance(key, PartitionKey):
             return None
-        number = next(self._numbers((key,)), None)
-        return None if number is None else self._holes.find(number)
+        numbers = self._numbers((key,))
+        return self._holes.find(numbers[0]) if numbers else None
 
     def index(self, key: Any, start: int = 0, stop: int | None = None) -> int:
         found = self.find(key)
@@ -611,24 +739,29 @@ class PartitionSet(Sequence[PartitionKey]):
     def count(self, key: object) -> int:
         return int(key in self)
 
-    def _numbers(self, keys: Iterable[PartitionKey]) -> Iterator[int]:
+    def _numbers(self, keys: Iterable[PartitionKey]) -> list[int]:
         """The numbers of those keys that are in the product. Many keys share their parts, so each
-        part is looked up once, by its spelling."""
-        steps: list[_Steps] = []
-        stride = 1
-        for name, axis, pick in zip(
-            reversed(self.names), reversed(self.axes), reversed(self.picks), strict=True
-        ):
-            steps.insert(0, _Steps(name, axis, pick, stride))
-            stride *= pick.count
-        look_up, size = operator.getitem, len(steps)
-        for key in keys:
-            parts = key.canonical.split(",")
-            try:
-                if len(parts) == size:
-                    yield sum(map(look_up, steps, parts))
-            except LookupError:
-                pass
+        part is looked up once, by its spelling; and all keys are cut into parts in one go, because
+        a list for each would wake the garbage collector."""
+        size = len(self.names)
+        spelled = [text for key in keys if (text := key.canonical).count(",") == size - 1]
+        if not spelled or not self._size:
+            return []
+        parts = ",".join(spelled).split(",")
+        columns: list[Iterable[int]] = []
+        stride, outside = 1, -self._size  # a sum with that in it is negative
+        for at in range(size - 1, -1, -1):
+            column = parts[at::size]
+            prefix = f"{self.names[at]}="
+            find, position = self.axes[at].find, self.picks[at].find
+            steps = {}
+            for part in dict.fromkeys(column):
+                index = find(part[len(prefix) :]) if part.startswith(prefix) else None
+                found = None if index is None else position(index)
+                steps[part] = outside if found is None else found * stride
+            columns.append(map(steps.__getitem__, column))
+            stride *= self.picks[at].count
+        return [number for number in map(sum, zip(*columns, strict=True)) if number >= 0]
 
     def __iter__(self) -> Iterator[PartitionKey]:
         holes = iter(self._holes.numbers)
@@ -656,11 +789,10 @@ class PartitionSet(Sequence[PartitionKey]):
 
     def missing(self, present: Iterable[PartitionKey]) -> "PartitionSet":
         """The keys of this set that are not among `present` (which may hold others too)."""
-        numbers = set(self._numbers(present))
-        numbers.update(self._holes.numbers)
+        numbers = {*self._numbers(present), *self._holes.numbers}
         return PartitionSet(self.names, self.axes, self.picks, Holes(sorted(numbers)))
 
-    def where(self, **choices: "Choice | Iterable[Choice]") -> "PartitionSet":
+    def where(self, /, **choices: "Choice | Iterable[Choice]") -> "PartitionSet":
         """The keys with these values on these dimensions: a value, a label, a range `"a..b"` (both
         ends included, either may be left out), or several of them."""
         picks = list(self.picks)
@@ -672,8 +804,9 @@ class PartitionSet(Sequence[PartitionKey]):
                     f" the dimensions are: {known}"
                 )
             at = self.names.index(name)
-            one = choice is None or isinstance(choice, str | int | date)
-            several = cast(Iterable[Choice], [choice] if one else choice)
+            several = (
+                choice if isinstance(choice, Iterable) and not isinstance(choice, str) else [choice]
+            )
             chosen = Picks(_choose(self.axes[at], name, each) for each in several)
             picks[at] = picks[at] & chosen
         return self._rebuilt(picks)
@@ -736,29 +869,17 @@ class PartitionSet(Sequence[PartitionKey]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PartitionSet):
             return NotImplemented
+        if (self.names, self.axes) == (other.names, other.axes):
+            # The same axes, so the same picks and holes are the same keys: no need to look at them.
+            mine = [pick.ranges for pick in self.picks], self._holes.numbers
+            if mine == ([pick.ranges for pick in other.picks], other._holes.numbers):
+                return True
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
     __hash__ = None  # type: ignore[assignment]  # compared by content, which may be endless to hash
 
     def __repr__(self) -> str:
         return f"<{len(self)} partitions by {', '.join(self.names)}>"
-
-
-class _Steps(dict[str, int]):
-    """What one part of a key, as spelled, adds to the key's number; LookupError if it is not in."""
-
-    def __init__(self, name: str, axis: Axis, picks: Picks, stride: int) -> None:
-        super().__init__()
-        self._name, self._axis, self._picks, self._stride = name, axis, picks, stride
-
-    def __missing__(self, part: str) -> int:
-        name, _, spelled = part.partition("=")
-        index = self._axis.find(spelled) if name == self._name else None
-        position = None if index is None else self._picks.find(index)
-        if position is None:
-            raise LookupError(part)
-        step = self[part] = position * self._stride
-        return step
 
 
 class KeySlice(Sequence[PartitionKey]):
@@ -785,6 +906,15 @@ class KeySlice(Sequence[PartitionKey]):
     def __contains__(self, key: object) -> bool:
         return self._of.find(key) in self._numbers
 
+    def index(self, key: Any, start: int = 0, stop: int | None = None) -> int:
+        found = self._of.find(key)
+        if found is None or found not in self._numbers[start:stop]:
+            raise ValueError(f"{key} is not in this slice of partitions")
+        return self._numbers.index(found)
+
+    def count(self, key: object) -> int:
+        return int(key in self)
+
 
 Choice = Scalar
 """A typed value, or a text: a label, a spelled value, or a range of either."""
@@ -792,18 +922,38 @@ Choice = Scalar
 
 def _choose(axis: Axis, name: str, choice: Choice) -> range:
     if isinstance(choice, str):
-        first, dots, last = choice.partition("..")
         # A listed value may itself contain two dots: it wins over the range.
-        if dots and not _has(axis, choice):
-            low = axis.locate(first) if first else 0
-            high = axis.locate(last) if last else axis.count - 1
-            if high < low:
-                raise Invalid(f"the range {name}={choice} runs backwards; swap its ends")
+        if ".." in choice and not _has(axis, choice):
+            first, last = _ends(axis, choice)
+            low = axis.bound(first, last=False) if first else 0
+            high = axis.bound(last, last=True) if last else axis.count - 1
+            if high < low and (first or last):
+                raise Invalid(f"the range {name}={choice} {_empty(axis, first, last)}")
             return range(low, high + 1)
         index = axis.locate(choice)
     else:
         index = axis.locate(spell_scalar(normal_scalar(choice, name)))
     return range(index, index + 1)
+
+
+def _empty(axis: Axis, first: str, last: str) -> str:
+    """Why a range holds nothing."""
+    if not axis.count:
+        return "holds no key; no window of it has ended yet"
+    if first and last and axis.bound(last, last=False) <= axis.bound(first, last=True):
+        return "runs backwards; swap its ends"
+    return f"holds no key; there are {axis.label(0)} to {axis.label(axis.count - 1)}"
+
+
+def _ends(axis: Axis, choice: str) -> tuple[str, str]:
+    """The two ends of a range, either of which may contain two dots, too."""
+    cuts = [at for at in range(len(choice) - 1) if choice[at : at + 2] == ".."]
+    ends = [(choice[:at], choice[at + 2 :]) for at in cuts]
+    if len(ends) > 1:
+        for first, last in ends:
+            if (not first or _has(axis, first)) and (not last or _has(axis, last)):
+                return first, last
+    return ends[0]
 
 
 def _has(axis: Axis, text: str) -> bool:

@@ -15,8 +15,9 @@ where the inputs listed are those whose version exists already, each once and so
 partition. Golden vectors: tests/vectors/plan_fingerprints.json.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,6 +25,7 @@ from servo.core import canonical
 from servo.errors import Invalid
 
 FORMAT = 1
+T = TypeVar("T")
 
 
 class PlanInput(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -108,20 +110,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def fingerprint(assets: Mapping[str, PlannedAsset], tasks: Iterable[PlannedTask]) -> str:
     """See the module's docstring. Independent of the order of the arguments."""
-    spec = {
-        "assets": {name: msgspec.structs.asdict(asset) for name, asset in assets.items()},
-        "tasks": [
-            [
-                task.key,
-                sorted(task.upstreams),
-                sorted({(i.asset, i.partition or "", i.version) for i in task.inputs if i.version}),
-                task.rerun,
-            ]
-            for task in sorted(tasks, key=lambda task: task.key)
-        ],
-        "version": 1,
-    }
-    return "v1:" + canonical.fingerprint(spec)
+    specs = {name: msgspec.structs.asdict(asset) for name, asset in assets.items()}
+    ordered = sorted(tasks, key=lambda task: task.key)
+    # The same bytes as canonical.dumps of the whole, which would hold all of it in memory at once.
+    digest = hashlib.sha256(b'{"assets":' + canonical.dumps(specs) + b',"tasks":[')
+    for at in range(0, len(ordered), _CHUNK):
+        rows = [_row(task) for task in ordered[at : at + _CHUNK]]
+        digest.update(b"," * (at > 0) + canonical.dumps(rows)[1:-1])
+    digest.update(b'],"version":1}')
+    return f"v1:sha256:{digest.hexdigest()}"
+
+
+_CHUNK = 500
+
+
+def _row(task: PlannedTask) -> tuple[Any, ...]:
+    pinned = {(i.asset, i.partition or "", i.version) for i in task.inputs if i.version}
+    return task.key, tuple(sorted(task.upstreams)), tuple(sorted(pinned)), task.rerun
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -132,22 +137,34 @@ def dump(plan: Plan) -> bytes:
     return _encoder.encode(plan)
 
 
+class _Head(msgspec.Struct):
+    format: int
+
+
 def load(text: bytes) -> Plan:
     """The inverse of `dump`. Refuses a plan whose content is not what its fingerprint says."""
-    try:
-        plan = msgspec.json.decode(text, type=Plan)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(
-            f"this is not a plan that Servo wrote: {error}; write a new one with 'servo plan --out'"
-        ) from None
-    if plan.format > FORMAT:
-        raise Invalid(f"this plan has format {plan.format}, newer than {FORMAT}; upgrade Servo")
+    # The format goes first: in a newer one, fields may hold what this Servo cannot know.
+    found = _decoded(text, _Head).format
+    if found != FORMAT:
+        newer = "upgrade Servo" if found > FORMAT else _AGAIN
+        raise Invalid(f"this plan has format {found}, and this Servo reads {FORMAT}; {newer}")
+    plan = _decoded(text, Plan)
     if fingerprint(plan.assets, plan.tasks) != plan.fingerprint:
         raise Invalid(
-            "this plan was changed after it was written: its content does not match its"
-            " fingerprint; write a new one with 'servo plan --out'"
+            "the tasks or assets of this plan were changed after it was written: they do not match"
+            f" its fingerprint; {_AGAIN}"
         )
     return plan
+
+
+def _decoded(text: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Invalid(f"this is not a plan that Servo wrote ({error}); {_AGAIN}") from None
+
+
+_AGAIN = "write a new one with 'servo plan --out'"
 
 
 class TaskChange(msgspec.Struct, frozen=True):

@@ -140,14 +140,12 @@ class _Planner:
         )
         self._named = named(
             request.selection, self._graph, attributes, default_namespace=manifest.namespace
-        )
-        for key in sorted(self._named):
-            if self.definitions[key].kind is AssetKind.SOURCE and key in everything:
-                if len(everything) == 1:
-                    raise Invalid(
-                        f"{key} is a source: Servo reads it and does not make it; select what is"
-                        f" built from it with '{key}+'"
-                    )
+        ).intersection(everything)
+        if len(everything) == 1 and self.definitions[everything[0]].kind is AssetKind.SOURCE:
+            raise Invalid(
+                f"{everything[0]} is a source: Servo reads it and does not make it; select what is"
+                f" built from it with '{everything[0]}+'"
+            )
         self.selected = tuple(
             key for key in everything if self.definitions[key].kind is not AssetKind.SOURCE
         )
@@ -158,6 +156,7 @@ class _Planner:
         self._connections: dict[tuple[str, Partitioning | None, Partitioning | None], Connection]
         self._connections = {}
         self._spelled: dict[str, PartitionKey] = {}
+        self._why = self._why_selected()
         self._chosen = self._choose()
 
     # -- which partitions
@@ -200,7 +199,7 @@ class _Planner:
                 chosen[key] = self._requested(key, space)
             elif self._request.partitions:
                 touched = self._touched(key, chosen)
-                if touched:
+                if touched is not None:
                     chosen[key] = touched
         # Assets may begin on different days: one that lacks what was named is left out, unless all do.
         if self._refused and not any(self._requests.values()):
@@ -220,14 +219,10 @@ class _Planner:
         known = {name for space in spaces for name in space.names}
         for name in self._request.partitions:
             if name not in known:
-                which = (
-                    f"; their dimensions are: {', '.join(sorted(known))}"
-                    if known
-                    else "; they have no partitions"
-                )
+                listed = f"; they have: {', '.join(sorted(known))}" if known else ""
                 raise Invalid(
                     f"none of the selected assets has a partition dimension {name!r}"
-                    f"{did_you_mean(name, known)}{which}"
+                    f"{did_you_mean(name, known) or listed or '; they have no partitions'}"
                 )
 
     def _requested(self, key: AssetKey, space: PartitionSet) -> Partitions:
@@ -246,15 +241,17 @@ class _Planner:
                 self._requests[partitions] = self._spell(found.latest(unnamed))
         return self._requests[partitions]
 
-    def _touched(self, key: AssetKey, chosen: Mapping[AssetKey, Partitions]) -> Partitions:
-        touched: dict[Partition, PartitionKey | None] = {}
+    def _touched(self, key: AssetKey, chosen: Mapping[AssetKey, Partitions]) -> Partitions | None:
+        """What the chosen partitions above an asset touch; None if no asset above decides it."""
+        touched: dict[Partition, PartitionKey | None] | None = None
         for dependency in self.definitions[key].dependencies:
             connection = self._connection(key, dependency)
-            if connection.follows:
-                for partition in chosen.get(dependency.upstream, {}).values():
+            if connection.follows and dependency.upstream in chosen:
+                touched = touched or {}
+                for partition in chosen[dependency.upstream].values():
                     found = connection.downstream(partition)
                     if found is not None:
-                        touched |= self._spell(found)
+                        touched.update(self._spell(found))
         return touched
 
     def _needed(
@@ -288,18 +285,28 @@ class _Planner:
 
     def _for_itself(self, key: AssetKey) -> bool:
         """Whether an asset was selected other than by reaching up from another."""
-        return not self._why_selected(key).startswith("upstream of")
+        return not self._why[key].startswith("upstream of")
 
-    def _why_selected(self, key: AssetKey) -> str:
-        if key in self._named or not self._named:
-            return "selected"
-        for other in sorted(self._named):
-            if key in self._graph.ancestors([other]):
-                return f"upstream of {other}"
-        for other in sorted(self._named):
-            if key in self._graph.descendants([other]):
-                return f"downstream of {other}"
-        return "selected"
+    def _why_selected(self) -> dict[AssetKey, str]:
+        """Of assets that were reached from several named ones, the smallest is told."""
+        graph, names = self._graph, self._named
+        below: dict[AssetKey, AssetKey | None] = {}
+        for key in reversed(graph.order):
+            found = [d if d in names else below[d] for d in graph.downstreams(key)]
+            below[key] = min((d for d in found if d is not None), default=None)
+        above: dict[AssetKey, AssetKey | None] = {}
+        for key in graph.order:
+            found = [u if u in names else above[u] for u in graph.upstreams(key)]
+            above[key] = min((u for u in found if u is not None), default=None)
+
+        def why(key: AssetKey) -> str:
+            if key in names:
+                return "selected"
+            if below[key] is not None:
+                return f"upstream of {below[key]}"
+            return "selected" if above[key] is None else f"downstream of {above[key]}"
+
+        return {key: why(key) for key in self.selected}
 
     def _reruns(self, key: AssetKey) -> bool:
         """Targets named in the request and assets without data inputs run in any case."""
@@ -331,7 +338,7 @@ class _Planner:
         """The tasks of one asset; those above it are planned. Adds those that will be made anew."""
         definition = self.definitions[key]
         asset = key.canonical
-        selected = self._why_selected(key)
+        selected = self._why[key]
         why = (selected, "forced") if self._request.force else (selected,)
         rerun = self._reruns(key)
         readers = [

@@ -12,8 +12,6 @@ the same attempt of the same task waits equally long wherever it is computed.
 
 Quality has three layers that are kept apart: severity (how bad it would be; declared), outcome (what
 was seen; observed), action (what to do; the policy's). `decide` puts them together.
-
-`plain` is the form of any of them that enters a fingerprint.
 """
 
 import enum
@@ -25,19 +23,9 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from servo.core import canonical
 from servo.core.durations import MAX_MS, format_duration
 from servo.core.failures import FailureCategory, FailureCode, TaskFailure
 from servo.errors import Invalid, did_you_mean
-
-
-def plain(policy: msgspec.Struct) -> dict[str, Any]:
-    """A policy as plain data for canonical JSON: its JSON form, with floats carried as text."""
-    data: dict[str, Any] = msgspec.to_builtins(policy)
-    return {
-        name: canonical.carry_float(value) if isinstance(value, float) else value
-        for name, value in data.items()
-    }
 
 
 def _whole(what: str, value: object, low: int, high: int = MAX_MS) -> None:

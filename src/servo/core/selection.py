@@ -167,10 +167,10 @@ def named(
     *,
     default_namespace: str | None = None,
 ) -> frozenset[AssetKey]:
-    """The selected assets that the text names one by one, not by reach, pattern or attribute."""
-    chosen = select(text, graph, attributes, default_namespace=default_namespace)
+    """The assets that a text names one by one in order to have them, not by reach, pattern or
+    attribute; for a text that `select` has accepted, which may still leave some of them out."""
     choice = _Choice(graph, attributes, default_namespace)
-    return frozenset(choice.find(name) for name in _names(parse(text))).intersection(chosen)
+    return frozenset(choice.find(name) for name in _names(parse(text)))
 
 
 def _names(node: Selection) -> Iterator[Named]:

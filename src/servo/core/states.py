@@ -50,11 +50,11 @@ Runs:
 * **Waiting is not a transition.** Why a task stays where it is (a limit, code that only its
   submitter can load) changes without any fact and follows from a view: that is a `WaitReason`.
 
-Left out of the seeds' states, because no fact could tell them from their neighbours: PLANNED
+Left out of the first design's states, because no fact could tell them from their neighbours: PLANNED
 (`RunTriggered` makes a task PENDING in the same step) and QUEUED (asking for a dispatch is one
 durable fact and makes DISPATCHED; a task held back by a limit is READY). The end of a backoff is no
 state change either, since the fold reads no clock: the dispatch of the next attempt is. Left out of
-the seeds' reasons: `retry_scheduled` and `skipped_due_to_upstream_failure`, which name the state
+the first design's reasons: `retry_scheduled` and `skipped_due_to_upstream_failure`, which name the state
 again instead of the cause. Held by tests/unit/test_states.py, which walks the tables.
 """
 

@@ -25,7 +25,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_ORDINAL = EPOCH.toordinal()
 FIRST_YEAR, LAST_YEAR = 2, 9998
 """A year less at both ends than `datetime` holds, so that an offset never leaves it."""
-_BEGINNING = (date(FIRST_YEAR - 1, 1, 1).toordinal() - _EPOCH_ORDINAL) * DAY
+BEGINNING = (date(FIRST_YEAR, 1, 1).toordinal() - _EPOCH_ORDINAL) * DAY
+END = (date(LAST_YEAR + 1, 1, 1).toordinal() - _EPOCH_ORDINAL) * DAY
+"""The instants of these years: `BEGINNING <= instant < END`."""
 
 
 class Span(NamedTuple):
@@ -54,10 +56,14 @@ class Zone:
     def __repr__(self) -> str:
         return f"Zone({self.name!r})"
 
+    @property
+    def never_changes(self) -> bool:
+        return self._rule is None and len(self._known[1]) == 1
+
     def offset(self, instant: int) -> int:
         """Seconds to add to UTC at `instant`."""
         changes = self._changes(instant)
-        return changes[bisect.bisect_right(changes, (instant, DAY * 9)) - 1][1]
+        return changes[max(bisect.bisect_right(changes, (instant, DAY * 9)) - 1, 0)][1]
 
     def spans(self, start: int, end: int) -> list[Span]:
         """The spans that meet `[start, end)`; the last one ends at `end`."""
@@ -82,10 +88,10 @@ class Zone:
         year, changes = self._known
         if self._rule is None:
             return changes
-        last = min(_year_of(until), LAST_YEAR) + 1
+        last = min(_year_of(until) + 1, LAST_YEAR)
         if last > year:
             # A few years more than asked for: growing one by one would be quadratic.
-            last += 50
+            last = min(last + 50, LAST_YEAR)
             more = [c for y in range(year + 1, last + 1) for c in self._rule.changes(y)]
             changes += tuple(sorted(c for c in more if c[0] > self._listed))
             self._known = (last, changes)
@@ -152,13 +158,13 @@ def _read(name: str, data: bytes) -> Zone:
     indexes = data[at + 8 * times : at + 9 * times]
     at += 9 * times
     offsets = [struct.unpack(">i", data[i : i + 4])[0] for i in range(at, at + 6 * types, 6)]
-    changes = [(_BEGINNING, offsets[0])]
+    changes = [(BEGINNING, offsets[0])]
     for instant, index in zip(instants, indexes, strict=True):
         # Renaming a zone or its summer time is listed too, but the clocks did not change.
-        if offsets[index] != changes[-1][1] and instant > _BEGINNING:
+        if offsets[index] != changes[-1][1] and instant > BEGINNING:
             changes.append((instant, offsets[index]))
     footer = data[second + 44 + size(counts, 8) :].decode().strip()
-    return Zone(name, changes, instants[-1] if instants else _BEGINNING, _rule(footer))
+    return Zone(name, changes, instants[-1] if instants else BEGINNING, _rule(footer))
 
 
 def _rule(footer: str) -> _Rule | None:
@@ -192,7 +198,7 @@ def _year_of(instant: int) -> int:
 def zone(name: str) -> Zone:
     """The zone of an IANA name such as `Europe/London`."""
     if name == "UTC":
-        return Zone("UTC", [(_BEGINNING, 0)], _BEGINNING, None)
+        return Zone("UTC", [(BEGINNING, 0)], BEGINNING, None)
     # Only projects that name a zone pay for this; importlib.resources would cost five times more.
     import pkgutil
 

@@ -5,7 +5,12 @@ keeps what was declared and checks it at once, so that a mistake is reported whe
 names are resolved later, when the project's default namespace and all its assets are known.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FunctionType, MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from servo.core.definitions import AssetDefinition, CodeLocation, Dependency
@@ -18,7 +23,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Partitions = Dimension | Iterable[Dimension]
-Upstream = "str | AssetKey | Asset[..., Any]"
 
 
 class Asset(Generic[P, R]):
@@ -40,9 +44,8 @@ class Asset(Generic[P, R]):
         self.deps = deps
         self.partitions = partitions
         self._declared = declared
-        self.__doc__ = function.__doc__
-        self.__name__ = function.__name__
-        self.__wrapped__ = function
+        self.__name__: str
+        functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -53,36 +56,64 @@ class Asset(Generic[P, R]):
     def key(self, default_namespace: str) -> AssetKey:
         return AssetKey(self.namespace or default_namespace, self.name)
 
+    @property
+    def place(self) -> str:
+        """Where the function is, as `file:line`."""
+        return _place(self.function)
+
     def define(self, default_namespace: str, code_version: str) -> AssetDefinition:
         """The definition, once the namespace of unqualified names is known."""
         key = self.key(default_namespace)
-        dependencies = []
+        dependencies: dict[AssetKey, Dependency] = {}
         for dep, mapping in self.deps.items():
-            try:
-                upstream = (
-                    dep.key(default_namespace)
-                    if isinstance(dep, Asset)
-                    else dep
-                    if isinstance(dep, AssetKey)
-                    else AssetKey.parse(dep, default_namespace)
+            upstream = _upstream(dep, default_namespace)
+            if upstream in dependencies:
+                raise Invalid(
+                    f"asset {self.name!r} ({self.place}): deps names {upstream} twice; remove one"
                 )
-            except Invalid as why:
-                raise Invalid(f"asset {key}: deps: {why}") from None
-            dependencies.append(Dependency(upstream=upstream, mapping=mapping))
-        code = self.function.__code__ if hasattr(self.function, "__code__") else None
+            dependencies[upstream] = Dependency(upstream=upstream, mapping=mapping)
+        written = _written(self.function)
         return AssetDefinition(
             key=key,
             partitions=self.partitions,
-            dependencies=tuple(sorted(dependencies, key=lambda d: d.upstream)),
+            dependencies=tuple(dependencies[upstream] for upstream in sorted(dependencies)),
             code=CodeLocation(
-                module=self.function.__module__,
-                function=self.function.__qualname__,
-                file=code.co_filename if code else None,
-                line=code.co_firstlineno if code else None,
+                module=written.__module__,
+                function=written.__qualname__,
+                file=written.__code__.co_filename,
+                line=written.__code__.co_firstlineno,
             ),
             code_version=code_version,
             **self._declared,
         )
+
+
+_collected: ContextVar[list[tuple[str, Asset[..., Any]]] | None] = ContextVar(
+    "servo.declarations", default=None
+)
+
+
+@contextmanager
+def declarations() -> Iterator[list[tuple[str, Asset[..., Any]]]]:
+    """Every asset declared meanwhile, with the name of the module whose import declares it.
+
+    A module does not hold all that it declares: a loop binds the same name again and again, and so
+    does a second function of the same name.
+    """
+    found: list[tuple[str, Asset[..., Any]]] = []
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
+
+
+def _declaring_module() -> str:
+    """The module whose top-level code is running: with a factory, the one that calls it."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__"))
 
 
 @overload
@@ -138,53 +169,100 @@ def _declare(
     tags: Mapping[str, str] | None,
     group: str | None,
 ) -> Asset[P, R]:
-    if not callable(function) or not hasattr(function, "__name__"):
-        raise Invalid(f"@asset goes on a function, not on {function!r}")
+    _check_function(function)
     chosen = function.__name__ if name is None else name
     try:
         # The namespace may come later; the name is checked now, where it is written.
-        AssetKey("default" if namespace is None else namespace, chosen)
-        return Asset(
+        key = AssetKey(
+            "default" if namespace is None else _text("namespace", namespace),
+            _text("name", chosen),
+        )
+        made = Asset(
             function,
-            name=chosen,
-            namespace=namespace,
+            name=key.name,
+            namespace=None if namespace is None else key.namespace,
             deps=_deps(deps),
             partitions=_partitioning(partitions),
             declared={
-                "description": _text("description", description) or _summary(function),
+                "description": _summary(function)
+                if description is None
+                else _text("description", description),
                 "owners": _texts("owners", owners),
                 "tags": _tags(tags),
-                "group": _text("group", group),
+                "group": None if group is None else _word("group", group),
             },
         )
     except Invalid as why:
-        where = getattr(function, "__code__", None)
-        at = f" ({where.co_filename}:{where.co_firstlineno})" if where else ""
-        raise Invalid(f"asset {chosen!r}{at}: {why}") from None
+        raise Invalid(f"asset {_shown(chosen)} ({_place(function)}): {why}") from None
+    collected = _collected.get()
+    if collected is not None:
+        collected.append((_declaring_module(), made))
+    return made
+
+
+def _check_function(function: object) -> None:
+    if isinstance(function, Asset):
+        raise Invalid(f"@asset goes on a function, and {function!r} is an asset; remove one @asset")
+    if isinstance(function, str):
+        raise Invalid(
+            f"@asset goes on a function, not on {_shown(function)};"
+            f" for the asset's name, write @asset(name={_shown(function)})"
+        )
+    try:
+        fits = callable(function) and isinstance(_written(function), FunctionType)
+    except Exception:  # noqa: BLE001  # an object may answer such questions with any error
+        fits = False
+    if not fits or not isinstance(getattr(function, "__name__", None), str):
+        # A class, a partial or a built-in: their source is not what happens when they are called.
+        raise Invalid(
+            f"@asset goes on a function, not on {_shown(function)};"
+            " write a function (def …) that calls it"
+        )
+
+
+def _written(function: Callable[..., Any]) -> FunctionType:
+    """The function the user wrote, beneath what other decorators made of it."""
+    written: Any = function
+    for _ in range(100):  # as inspect.unwrap does, whose import would double that of Servo
+        written = getattr(written, "__wrapped__", written)
+    if isinstance(written, MethodType):
+        written = written.__func__
+    return written  # type: ignore[no-any-return]  # _check_function has looked
+
+
+def _place(function: Callable[..., Any]) -> str:
+    code = _written(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _upstream(dep: object, default_namespace: str) -> AssetKey:
+    if isinstance(dep, Asset):
+        return dep.key(default_namespace)
+    if isinstance(dep, AssetKey):
+        return dep
+    if isinstance(dep, str):
+        return AssetKey.parse(_text("deps", dep), default_namespace)
+    raise Invalid(f"deps holds {_shown(dep)}; give names of assets or assets")
 
 
 def _deps(deps: object) -> dict[Any, PartitionMapping | None]:
-    if isinstance(deps, Mapping):
-        given = dict(deps)
-        for dep, mapping in given.items():
-            if mapping is not None and not isinstance(mapping, PartitionMapping):
-                raise Invalid(
-                    f"the mapping for {dep!r} is {mapping!r}; use one from servo.types, such as"
-                    " LastN(7) or AllPartitions()"
-                )
-    elif isinstance(deps, str | AssetKey | Asset) or not isinstance(deps, Iterable):
-        raise Invalid(f"deps is {deps!r}; give a list, like deps=['orders']")
-    else:
-        listed = list(deps)
-        for dep in listed:
-            if listed.count(dep) > 1:
-                raise Invalid(f"deps names {dep!r} twice; remove one")
-        given = dict.fromkeys(listed)
-    for dep in given:
-        if isinstance(dep, str):
-            AssetKey.parse(dep, "default")
-        elif not isinstance(dep, AssetKey | Asset):
-            raise Invalid(f"deps holds {dep!r}; give names of assets or assets")
+    if isinstance(deps, str | bytes | AssetKey | Asset) or not isinstance(deps, Iterable):
+        raise Invalid(f"deps is {_shown(deps)}; give a list, like deps=['orders']")
+    pairs = deps.items() if isinstance(deps, Mapping) else ((dep, None) for dep in deps)
+    given: dict[Any, PartitionMapping | None] = {}
+    for dep, mapping in pairs:
+        try:
+            _upstream(dep, "default")
+        except Invalid as why:
+            raise Invalid(f"deps: {why}" if isinstance(dep, str) else str(why)) from None
+        if mapping is not None and not isinstance(mapping, PartitionMapping):
+            raise Invalid(
+                f"deps: the mapping for {_shown(dep)} is {_shown(mapping)}; use one from"
+                " servo.types, such as LastN(7) or AllPartitions()"
+            )
+        if dep in given:
+            raise Invalid(f"deps names {_shown(dep)} twice; remove one")
+        given[dep] = mapping
     return given
 
 
@@ -192,48 +270,70 @@ def _partitioning(partitions: object) -> Partitioning | None:
     if partitions is None:
         return None
     several = [partitions] if isinstance(partitions, Dimension) else partitions
-    if isinstance(several, str) or not isinstance(several, Iterable):
+    if isinstance(several, str | bytes) or not isinstance(several, Iterable):
         raise Invalid(
-            f"partitions is {partitions!r}; use one from servo.types, such as"
+            f"partitions is {_shown(partitions)}; use one from servo.types, such as"
             ' DailyPartition("date", start="2024-01-01")'
         )
-    dimensions = tuple(several)
-    for dimension in dimensions:
+    dimensions: list[Dimension] = []
+    for dimension in several:
         if not isinstance(dimension, Dimension):
             raise Invalid(
-                f"partitions holds {dimension!r}; use one from servo.types, such as"
+                f"partitions holds {_shown(dimension)}; use one from servo.types, such as"
                 ' DailyPartition("date", start="2024-01-01")'
             )
-    return Partitioning(dimensions)
+        dimensions.append(dimension)
+    return Partitioning(tuple(dimensions))
 
 
-def _text(what: str, value: object) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise Invalid(f"{what} is {value!r}; give a string")
-    return value
+def _text(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise Invalid(f"{what} is {_shown(value)}; give a string")
+    try:
+        return value.encode().decode()  # a plain one, also of a member of an enum of strings
+    except UnicodeEncodeError:
+        raise Invalid(f"{what} {_shown(value)} holds a lone surrogate; replace it") from None
+
+
+def _word(what: str, value: object) -> str:
+    text = _text(what, value)
+    if not text.strip():
+        raise Invalid(f"{what} is {_shown(value)}, which says nothing; fill it in or leave it out")
+    return text
 
 
 def _texts(what: str, values: object) -> tuple[str, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise Invalid(f"{what} is {values!r}; give a list of strings")
-    listed = tuple(values)
-    for value in listed:
-        _text(what, value)
-    return listed
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise Invalid(f"{what} is {_shown(values)}; give a list of strings")
+    return tuple(_word(f"one of {what}", value) for value in values)
 
 
 def _tags(tags: object) -> dict[str, str]:
     if tags is None:
         return {}
     if not isinstance(tags, Mapping):
-        raise Invalid(f"tags is {tags!r}; give a dict, like tags={{'tier': 'gold'}}")
-    for key, value in tags.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise Invalid(f"tag {key!r}: {value!r} is not a pair of strings")
-    return dict(tags)
+        raise Invalid(f"tags is {_shown(tags)}; give a dict, like tags={{'tier': 'gold'}}")
+    return {
+        _word("a tag's name", key): _text(f"tag {_shown(key)}", value)
+        for key, value in tags.items()
+    }
 
 
 def _summary(function: Callable[..., Any]) -> str:
     """The first paragraph of the docstring."""
-    lines = (function.__doc__ or "").strip().split("\n\n")[0].splitlines()
-    return " ".join(line.strip() for line in lines)
+    lines = (function.__doc__ or "").strip().splitlines()
+    first = []
+    for line in lines:
+        if not line.strip():
+            break
+        first.append(line.strip())
+    return " ".join(first)
+
+
+def _shown(value: object) -> str:
+    """A value of the user's in a message: short, and whatever its own `repr` does."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  # a broken repr must not hide the mistake
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:79]}…"

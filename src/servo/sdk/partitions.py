@@ -145,8 +145,8 @@ def TimePartition(
 
 def StaticPartition(name: str, values: Iterable[Scalar]) -> StaticDimension:
     """One partition for each listed value; ranges `a..b` follow the order of the list."""
-    if isinstance(values, str):
-        raise Invalid(f"partition {name!r}: give a list of values, not the string {values!r}")
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise Invalid(f"partition {name!r}: give a list of values, not {values!r}")
     return StaticDimension(
         name=name, values=tuple(spell_scalar(normal_scalar(value, name)) for value in values)
     )
@@ -175,6 +175,8 @@ def _time_dimension(
 ) -> TimeDimension:
     if isinstance(exclude, str | date):
         exclude = [exclude]
+    if not isinstance(exclude, Iterable):
+        raise Invalid(f"partition {name!r}: exclude {exclude!r} is not a list of times or crons")
     return TimeDimension(
         name=name,
         grain=grain,

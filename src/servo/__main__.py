@@ -1,0 +1,5 @@
+"""`python -m servo` is `servo`."""
+
+from servo.cli.main import main
+
+main()
