@@ -16,9 +16,10 @@ class ServoError(Exception):
     """Base of every error that Servo raises on purpose; the command line prints it and nothing else."""
 
 
-class Invalid(ServoError):
+class Invalid(ServoError, ValueError):
     """The input is wrong: a key, a definition, a selection, a file.
 
+    A ValueError too, so that msgspec tells the path to a part of a file that refuses itself.
     `position` is the index of the offending character where the input is a text the user typed.
     """
 

@@ -115,8 +115,8 @@ def test_a_date_that_never_comes_is_no_obstacle_where_the_weekday_alone_is_enoug
         ("", "it has 0 fields; expected minute, hour, day of month, month and day of week"),
         ("* * * *", "it has 4 fields"),
         ("0 0 1 * * 0 2030", "it has 7 fields"),
-        ("@reboot", "it has 1 fields"),
-        ("@every 5m", "it has 2 fields"),
+        ("@reboot", "it is none of @yearly"),
+        ("@every 5m", "it is none of @yearly"),
         ("60 * * * *", "minute 60 is outside 0-59"),
         ("* 24 * * *", "hour 24 is outside 0-23"),
         ("* * 0 * *", "day of month 0 is outside 1-31"),
@@ -134,7 +134,7 @@ def test_a_date_that_never_comes_is_no_obstacle_where_the_weekday_alone_is_enoug
         ("¹ * * * *", "minute '¹' is not a number"),
         ("1_0 * * * *", "minute '1_0' is not a number"),
         ("+1 * * * *", "minute '+1' is not a number"),
-        ("? * * * *", "minute '?' is not a number"),
+        ("? * * * *", "? is for the day of month"),
         ("0 0 32W * *", "day of month 32 is outside 1-31"),
         ("0 0 * * 1#6", "day of week '1#6': a month has at most 5 of a weekday"),
         ("0 0 * * 5,6#3", "day of week '5,6#3' mixes plain days with # or L; use one kind"),
@@ -333,3 +333,20 @@ def test_a_century_of_seconds_is_counted_without_walking() -> None:
     assert line.before(100 * 365 * 86_400) == 100 * 365 * 86_400
     assert line[3_000_000_000].instant == 3_000_000_000
     assert moment(line[0].instant) + timedelta(seconds=1) == moment(line[1].instant)
+
+
+@pytest.mark.parametrize(
+    ("expression", "sentence"),
+    [
+        ("@reboot", "it is none of @yearly"),
+        ("@", "it is none of @yearly"),
+        ("CRON_TZ=UTC 0 6 * * *", "give the time zone apart, as timezone="),
+        ("? 0 * * *", "? is for the day of month and the day of week only"),
+        ("5", "it has 1 field; expected"),
+        ("0 0 1 1 * 0 2030", "it has 7 fields; expected"),
+    ],
+)
+def test_what_other_crons_know_is_refused_with_what_to_do(expression: str, sentence: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        cron.parse(expression)
+    assert sentence in str(refused.value)

@@ -570,3 +570,10 @@ def test_graph_names_both_ends_of_a_dependency_that_cannot_be_mapped() -> None:
 
 def test_graph_refuses_two_assets_of_one_key() -> None:
     assert "sales.orders" in refusal(Manifest(assets=(asset(), asset())).graph)
+
+
+def test_a_part_that_refuses_itself_is_told_with_its_path() -> None:
+    data = json.loads(dump(Manifest(assets=(AssetDefinition(key=AssetKey("a", "b")),))))
+    data["assets"][0]["retry"]["max_attempts"] = 0
+    with pytest.raises(Invalid, match=r"max_attempts is 0; .* at `\$\.assets\[0\]\.retry`"):
+        load(json.dumps(data).encode())

@@ -11,7 +11,7 @@ import pytest
 from servo.core import canonical
 from servo.core.durations import MAX_MS, format_duration, parse_duration
 from servo.core.failures import FailureCode, TaskFailure, exception_type_names
-from servo.core.plain import to_plain
+from servo.core.plain import from_plain, to_plain
 from servo.core.policies import (
     DEFAULT_GATING,
     DEFAULT_SEVERITY,
@@ -372,7 +372,7 @@ def test_a_wrong_retry_policy_is_refused_with_a_sentence(fields: dict[str, Any],
 
 def test_a_wrong_retry_policy_is_refused_when_it_is_read_too() -> None:
     with pytest.raises(Invalid, match="max_attempts is 0"):
-        msgspec.json.decode(b'{"max_attempts":0}', type=RetryPolicy)
+        from_plain({"max_attempts": 0}, RetryPolicy, "the policy")
 
 
 def test_the_order_of_names_does_not_make_another_policy() -> None:

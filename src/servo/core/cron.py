@@ -58,6 +58,8 @@ class _Field(NamedTuple):
             return self.names.index(text) + self.first_name
         # str.isdigit accepts digits of other scripts, int() accepts signs and underscores.
         if not (text.isascii() and text.isdigit()) or len(text) > 4:
+            if text == "?":
+                raise Invalid("? is for the day of month and the day of week only; write *")
             raise Invalid(f"{self.name} {text!r} is not a number{self._or_name()}")
         value = int(text)
         if not self.low <= value <= self.high:
@@ -113,15 +115,20 @@ class Pattern:
         text = _NICKNAMES.get(expression.strip().upper(), expression)
         fields = text.upper().split()
         try:
+            if fields and fields[0].startswith("@"):
+                raise Invalid(f"it is none of {', '.join(_NICKNAMES).lower()}")
+            if fields and "=" in fields[0]:
+                raise Invalid("it sets a variable; give the time zone apart, as timezone=")
             self._parse(fields)
         except Invalid as why:
             raise Invalid(f"cron expression {expression!r}: {why}") from None
 
     def _parse(self, fields: list[str]) -> None:
         if len(fields) not in (5, 6):
+            count = f"{len(fields)} field" + "s" * (len(fields) != 1)
             raise Invalid(
-                f"it has {len(fields)} fields; expected minute, hour, day of month, month and day"
-                " of week, with seconds before them if at all"
+                f"it has {count}; expected minute, hour, day of month, month and day of week, with"
+                " seconds before them if at all"
             )
         second, minute, hour, dom, month, dow = ["0"] * (6 - len(fields)) + fields
         self.fixed = len(fields) == 5 and minute[0] != "*" and hour[0] != "*"

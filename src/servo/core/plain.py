@@ -38,7 +38,6 @@ def from_plain(data: Any, kind: type[T], what: str) -> T:
     try:
         return msgspec.convert(_release(data), kind, dec_hook=_decode)
     except (msgspec.ValidationError, Invalid) as error:
-        # A wrong type or key comes with its path; a check of the struct's own names the thing.
         raise Invalid(f"{what} cannot be read: {error}") from None
     except RecursionError:
         raise Invalid(f"{what} {_TOO_DEEP}") from None
@@ -117,13 +116,9 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(kind: type, value: Any) -> Any:
-    # msgspec adds the path to a ValueError, and to no other error of ours.
     if not issubclass(kind, _KEYS):
         raise NotImplementedError(f"{kind} has no plain form")
-    try:
-        return kind.parse(value)
-    except Invalid as why:
-        raise ValueError(str(why)) from None
+    return kind.parse(value)
 
 
 def _carry(value: Any) -> Any:
