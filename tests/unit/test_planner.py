@@ -1,18 +1,19 @@
 """Which tasks a request becomes: partitions, edges, inputs, reasons."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 
 from servo.core.definitions import AssetDefinition, AssetKind, Dependency, Manifest
 from servo.core.keys import AssetKey
-from servo.core.mappings import AllPartitions, PartitionMapping
+from servo.core.mappings import AllPartitions, PartitionMapping, TimeWindow
 from servo.core.partitions import Dimension, Partitioning
 from servo.core.plan import Plan, PlannedTask, PlanRequest
-from servo.core.planner import MAX_TASKS, NEVER_MADE, UP_TO_DATE, PlanningState, Version, make_plan
+from servo.core.planner import NEVER_MADE, UP_TO_DATE, PlanningState, Version, make_plan
+from servo.core.scope import MAX_TASKS
 from servo.errors import Invalid
-from servo.sdk.mappings import LastN
+from servo.sdk.mappings import LastN, SpecificPartitions
 from servo.sdk.partitions import (
     DailyPartition,
     DynamicPartition,
@@ -183,7 +184,9 @@ def test_a_dimension_named_for_assets_without_any_is_refused() -> None:
 
 def test_a_plan_of_too_many_tasks_is_refused_before_it_is_made() -> None:
     many = [StaticPartition(name, range(1100)) for name in ("x", "y")]
-    with pytest.raises(Invalid, match=f"more than {MAX_TASKS} tasks"):
+    with pytest.raises(
+        Invalid, match=f"t.a: 1,210,000 partitions are more than a plan can hold .{MAX_TASKS:,}"
+    ):
         plan(asset("a", by=many))
 
 
@@ -234,10 +237,10 @@ class TestReasons:
         assert only(plan(*self.chain, select="b"), "b").reasons[0] == "selected"
 
     def test_what_is_reached_upwards_says_of_what(self) -> None:
-        assert only(plan(*self.chain, select="+c"), "a").reasons[0] == "upstream of t.c"
+        assert only(plan(*self.chain, select="+c"), "a").reasons[0] == "upstream of t.b"
 
     def test_what_is_reached_downwards_says_of_what(self) -> None:
-        assert only(plan(*self.chain, select="a+"), "c").reasons[0] == "downstream of t.a"
+        assert only(plan(*self.chain, select="a+"), "c").reasons[0] == "downstream of t.b"
 
     def test_what_was_never_made_says_so(self) -> None:
         assert NEVER_MADE in only(plan(*self.chain), "a").reasons
@@ -314,3 +317,83 @@ def test_a_range_takes_of_each_asset_what_it_has() -> None:
         "early[date=d:2024-03-01]",
         "late[date=d:2024-03-01]",
     ]
+
+
+DAY_AND_TREND = (asset("day", by=DAYS), asset("trend", {"day": LastN(3)}, by=DAYS))
+
+
+def test_reaching_up_from_a_named_day_plans_the_days_it_needs() -> None:
+    made = plan(*DAY_AND_TREND, select="+trend", date="2024-02-03")
+    assert keys(made) == [
+        "day[date=d:2024-02-01]",
+        "day[date=d:2024-02-02]",
+        "day[date=d:2024-02-03]",
+        "trend[date=d:2024-02-03]",
+    ]
+
+
+def test_naming_the_latest_day_plans_the_same_as_naming_none() -> None:
+    named = plan(*DAY_AND_TREND, select="+trend", date="2024-03-09")
+    assert named.fingerprint == plan(*DAY_AND_TREND, select="+trend").fingerprint
+
+
+def test_a_named_day_limits_every_asset_that_is_meant() -> None:
+    made = plan(*DAY_AND_TREND, date="2024-02-03")
+    assert keys(made) == ["day[date=d:2024-02-03]", "trend[date=d:2024-02-03]"]
+
+
+def test_reaching_up_plans_nothing_that_nothing_needs() -> None:
+    before = asset("b", {"day": TimeWindow(-1, -1)}, by=DAYS)
+    made = plan(asset("day", by=DAYS), before, select="+b", date="2024-03-05")
+    assert keys(made) == ["b[date=d:2024-03-05]", "day[date=d:2024-03-04]"]
+
+
+def test_reaching_up_brings_in_specific_partitions() -> None:
+    pinned = asset("b", {"day": SpecificPartitions(date(2024, 1, 7))}, by=DAYS)
+    made = plan(asset("day", by=DAYS), pinned, select="+b")
+    assert keys(made) == ["b[date=d:2024-03-09]", "day[date=d:2024-01-07]"]
+
+
+def test_a_named_key_limits_what_is_needed_entirely() -> None:
+    made = plan(
+        asset("day", by=[DAYS, REGIONS]),
+        asset("total", ["day"], by=DAYS),
+        select="+total",
+        region="eu",
+    )
+    assert keys(made) == ["day[date=d:2024-03-09,region=s:eu]", "total[date=d:2024-03-09]"]
+
+
+def test_an_unrelated_asset_is_idle_when_partitions_of_others_are_named() -> None:
+    made = plan(asset("day", by=DAYS), asset("week", by=WEEKS), date="2024-02-03")
+    assert keys(made) == ["day[date=d:2024-02-03]"]
+    assert made.idle == ("t/week",)
+
+
+def test_each_partition_says_which_asset_needs_it() -> None:
+    made = plan(
+        asset("day", by=DAYS),
+        asset("trend", ["day"], by=DAYS),
+        asset("week", ["day"], by=WEEKS),
+        select="+(trend or week)",
+    )
+    why = {task.partition: task.reasons[0] for task in made.tasks if task.asset == "t/day"}
+    assert why["date=d:2024-02-26"] == "upstream of t.week"
+    assert why["date=d:2024-03-09"] == "upstream of t.trend"
+
+
+def test_what_is_only_there_because_it_is_needed_does_not_say_selected() -> None:
+    made = plan(asset("day", by=DAYS), asset("week", ["day"], by=WEEKS))
+    why = {task.partition: task.reasons[0] for task in made.tasks if task.asset == "t/day"}
+    assert why["date=d:2024-03-09"] == "selected"
+    assert why["date=d:2024-02-26"] == "upstream of t.week"
+
+
+def test_what_a_pattern_matches_is_meant_even_above_what_is_named() -> None:
+    made = plan(asset("day", by=DAYS), asset("week", ["day"], by=WEEKS), select="week or day*")
+    assert "day[date=d:2024-03-09]" in keys(made)
+
+
+def test_a_selection_of_nothing_is_refused() -> None:
+    with pytest.raises(Invalid, match="no asset matches the selection 'tag:gold'"):
+        plan(asset("a"), select="tag:gold")

@@ -108,22 +108,26 @@ def _check(value: Any, room: int) -> None:
         for key, item in value.items():
             if type(key) is not str:
                 raise _NotPlain(f"has {_key(key)}; keys must be plain strings")
-            if type(item) not in _SCALARS:
-                try:
-                    _check(item, room - 1)
-                except _NotPlain as found:
-                    found.steps.append(step(key))
-                    raise
+            kind = type(item)
+            if kind in _SCALARS or (kind is int and INT_MIN <= item <= INT_MAX):
+                continue
+            try:
+                _check(item, room - 1)
+            except _NotPlain as found:
+                found.steps.append(step(key))
+                raise
     elif kind is list or kind is tuple:
         if not room:
             raise _NotPlain(_TOO_DEEP)
         for index, item in enumerate(value):
-            if type(item) not in _SCALARS:
-                try:
-                    _check(item, room - 1)
-                except _NotPlain as found:
-                    found.steps.append(f"[{index}]")
-                    raise
+            kind = type(item)
+            if kind in _SCALARS or (kind is int and INT_MIN <= item <= INT_MAX):
+                continue
+            try:
+                _check(item, room - 1)
+            except _NotPlain as found:
+                found.steps.append(f"[{index}]")
+                raise
     elif kind is float:
         raise _NotPlain(
             f"is the float {value!r}; use an integer in a smaller unit, or canonical.carry_float"

@@ -225,6 +225,10 @@ class _Alone(_Rule):
         return Picks(()) if self._needed.find(index) is None else Picks.all(count)
 
 
+class _Whole(_Alone):
+    """All of them."""
+
+
 class _Listed(_Rule):
     down: Axis
 
@@ -248,7 +252,7 @@ class _Listed(_Rule):
 
 def _rule(mapping: OneDimension, up: Axis, down: Axis | None) -> _Rule:
     if isinstance(mapping, AllPartitions):
-        return _Alone(up, down, Picks.all(up.count), [])
+        return _Whole(up, down, Picks.all(up.count), [])
     if isinstance(mapping, LatestPartition):
         return _Alone(up, down, Picks.of([up.count - 1] if up.count else []), [])
     if isinstance(mapping, SpecificPartitions):
@@ -306,6 +310,8 @@ class Connection:
         """Every downstream key needs exactly the upstream key of the same spelling."""
         self.follows = any(follows is not None for follows, _ in links.values())
         """Different downstream keys need different upstream keys."""
+        self.whole = tuple(name for name, (_, rule) in links.items() if isinstance(rule, _Whole))
+        """The upstream dimensions of which every key is needed."""
 
     def upstream(self, key: PartitionKey | None) -> Needs:
         """What the downstream partition `key` (None: the asset has none) needs."""

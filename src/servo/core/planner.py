@@ -3,15 +3,9 @@
 Everything it depends on is an argument: `now`, the dynamic keys and the versions that inputs are
 pinned to are part of the state. The same arguments give the same bytes on every machine.
 
-Which partitions. A dimension named in the request has the named keys; an asset that does not have them
-is left out, unless none has them. Otherwise:
- 1. an asset that has none of the named dimensions takes what the selected assets above it touch;
- 2. an asset that was selected for itself takes its latest window (all keys of other dimensions);
- 3. an asset above selected ones takes, beside that, what they need, as far as its partitions follow
-    theirs one by one (not "all of them": an unpartitioned summary does not ask for a backfill).
-
-Which inputs. An upstream task of the same plan gives an edge; anything else is pinned to the latest
-good version that the state knows, or left open where there is none.
+Which partitions of which assets are planned is decided by servo.core.scope; here they become tasks.
+An upstream task of the same plan gives an edge; any other input is pinned to the latest good version
+that the state knows, or left open where there is none.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,10 +23,9 @@ from servo.core.definitions import (
     Dependency,
     Manifest,
 )
-from servo.core.graph import Graph
 from servo.core.keys import AssetKey, PartitionKey, TaskKey, normal_scalar, spell_scalar
-from servo.core.mappings import Connection, connect
-from servo.core.partitions import DynamicKeys, Partitioning, PartitionSet
+from servo.core.mappings import Connection
+from servo.core.partitions import DynamicKeys
 from servo.core.plain import to_plain
 from servo.core.plan import (
     Plan,
@@ -42,19 +35,11 @@ from servo.core.plan import (
     PlanRequest,
     fingerprint,
 )
-from servo.core.selection import named, select
-from servo.errors import Invalid, did_you_mean
+from servo.core.scope import MAX_TASKS, Partition, Scope
+from servo.errors import Invalid
 
 NEVER_MADE = "stale because it was never made"
 UP_TO_DATE = "up to date: reused unless an input changes"
-
-MAX_TASKS = 1_000_000
-"""More is nearly always a mistake, and a run of that size is better split by partitions."""
-
-Partition = str | None
-"""A canonical partition key, or None for an asset without partitions."""
-Partitions = Mapping[Partition, PartitionKey | None]
-"""Partitions in order. Shared between assets, so nobody changes one that was made."""
 
 
 class Version(NamedTuple):
@@ -79,11 +64,11 @@ def make_plan(request: PlanRequest, manifest: Manifest, state: PlanningState) ->
     """The plan for a request; Invalid if it cannot be met."""
     if state.now.tzinfo is None:
         raise Invalid(f"the time to plan for, {state.now}, has no time zone; give one")
-    planner = _Planner(request, manifest, state)
-    tasks = sorted(planner.tasks(), key=lambda task: task.key)
+    scope = Scope(request, manifest, state.now, state.dynamic)
+    tasks = sorted(_Planner(scope, request, state).tasks(), key=lambda task: task.key)
     busy = {task.asset for task in tasks}
-    selected = sorted(planner.selected)
-    assets = _planned_assets(planner.definitions[k] for k in selected if k.canonical in busy)
+    selected = sorted(scope.selected)
+    assets = _planned_assets(scope.definitions[k] for k in selected if k.canonical in busy)
     return Plan(
         fingerprint=fingerprint(assets, tasks),
         request=request,
@@ -129,203 +114,27 @@ def _planned_check(check: CheckDefinition) -> dict[str, Any]:
 
 
 class _Planner:
-    def __init__(self, request: PlanRequest, manifest: Manifest, state: PlanningState) -> None:
+    def __init__(self, scope: Scope, request: PlanRequest, state: PlanningState) -> None:
+        self._scope = scope
         self._request = request
         self._state = state
-        self._graph: Graph = manifest.graph()
-        self.definitions = {asset.key: asset for asset in manifest.assets}
-        attributes = {asset.key: asset.attributes for asset in manifest.assets}
-        everything = select(
-            request.selection, self._graph, attributes, default_namespace=manifest.namespace
-        )
-        self._named = named(
-            request.selection, self._graph, attributes, default_namespace=manifest.namespace
-        ).intersection(everything)
-        if len(everything) == 1 and self.definitions[everything[0]].kind is AssetKind.SOURCE:
-            raise Invalid(
-                f"{everything[0]} is a source: Servo reads it and does not make it; select what is"
-                f" built from it with '{everything[0]}+'"
-            )
-        self.selected = tuple(
-            key for key in everything if self.definitions[key].kind is not AssetKind.SOURCE
-        )
-        # Many assets are partitioned alike: what depends on the partitioning only is found once.
-        self._spaces: dict[Partitioning, PartitionSet] = {}
-        self._requests: dict[Partitioning, Partitions] = {}
-        self._refused: list[str] = []
-        self._connections: dict[tuple[str, Partitioning | None, Partitioning | None], Connection]
-        self._connections = {}
-        self._spelled: dict[str, PartitionKey] = {}
-        self._why = self._why_selected()
-        self._chosen = self._choose()
-
-    # -- which partitions
-
-    def _space(self, key: AssetKey) -> PartitionSet | None:
-        partitions = self.definitions[key].partitions
-        if partitions is None:
-            return None
-        if partitions not in self._spaces:
-            self._spaces[partitions] = partitions.keys(self._state.now, self._state.dynamic)
-        return self._spaces[partitions]
-
-    def _connection(self, key: AssetKey, dependency: Dependency) -> Connection:
-        above = self.definitions[dependency.upstream].partitions
-        below = self.definitions[key].partitions
-        at = repr(dependency.mapping), above, below  # a mapping may hold a dict, which has no hash
-        if at not in self._connections:
-            up, down = self._space(dependency.upstream), self._space(key)
-            try:
-                self._connections[at] = connect(dependency.mapping, up, down, above, below)
-            except Invalid as why:
-                raise Invalid(f"{dependency.upstream} → {key}: {why}") from None
-        return self._connections[at]
-
-    def _choose(self) -> dict[AssetKey, Partitions]:
-        """For each selected asset, the partitions to make, in order."""
-        self._check_dimensions()
-        chosen: dict[AssetKey, Partitions] = {}
-        selected = set(self.selected)
-        below: dict[AssetKey, list[tuple[AssetKey, Dependency]]] = {key: [] for key in selected}
-        for key in self.selected:
-            for dependency in self.definitions[key].dependencies:
-                if dependency.upstream in selected:
-                    below[dependency.upstream].append((key, dependency))
-        for key in self.selected:
-            space = self._space(key)
-            if space is None:
-                chosen[key] = {None: None}
-            elif any(name in self._request.partitions for name in space.names):
-                chosen[key] = self._requested(key, space)
-            elif self._request.partitions:
-                touched = self._touched(key, chosen)
-                if touched is not None:
-                    chosen[key] = touched
-        # Assets may begin on different days: one that lacks what was named is left out, unless all do.
-        if self._refused and not any(self._requests.values()):
-            raise Invalid(self._refused[0])
-        for key in reversed(self.selected):
-            space = self._space(key)
-            if key in chosen or space is None:
-                continue
-            needed = self._needed(below[key], chosen)
-            if not needed or (not self._request.partitions and self._for_itself(key)):
-                needed = {**self._spell(space.latest()), **needed}
-            chosen[key] = needed
-        return chosen
-
-    def _check_dimensions(self) -> None:
-        spaces = [space for key in self.selected if (space := self._space(key)) is not None]
-        known = {name for space in spaces for name in space.names}
-        for name in self._request.partitions:
-            if name not in known:
-                listed = f"; they have: {', '.join(sorted(known))}" if known else ""
-                raise Invalid(
-                    f"none of the selected assets has a partition dimension {name!r}"
-                    f"{did_you_mean(name, known) or listed or '; they have no partitions'}"
-                )
-
-    def _requested(self, key: AssetKey, space: PartitionSet) -> Partitions:
-        """The named partitions of an asset; none if it does not have them."""
-        partitions = self.definitions[key].partitions
-        assert partitions is not None  # it has a space
-        if partitions not in self._requests:
-            wanted = {n: c for n, c in self._request.partitions.items() if n in space.names}
-            try:
-                found = space.where(**wanted)
-            except Invalid as why:
-                self._refused.append(f"{key}: {why}")
-                self._requests[partitions] = {}
-            else:
-                unnamed = [name for name in space.names if name not in wanted]
-                self._requests[partitions] = self._spell(found.latest(unnamed))
-        return self._requests[partitions]
-
-    def _touched(self, key: AssetKey, chosen: Mapping[AssetKey, Partitions]) -> Partitions | None:
-        """What the chosen partitions above an asset touch; None if no asset above decides it."""
-        touched: dict[Partition, PartitionKey | None] | None = None
-        for dependency in self.definitions[key].dependencies:
-            connection = self._connection(key, dependency)
-            if connection.follows and dependency.upstream in chosen:
-                touched = touched or {}
-                for partition in chosen[dependency.upstream].values():
-                    found = connection.downstream(partition)
-                    if found is not None:
-                        touched.update(self._spell(found))
-        return touched
-
-    def _needed(
-        self,
-        below: Iterable[tuple[AssetKey, Dependency]],
-        chosen: Mapping[AssetKey, Partitions],
-    ) -> Partitions:
-        needed: dict[Partition, PartitionKey | None] = {}
-        for key, dependency in below:
-            connection = self._connection(key, dependency)
-            if connection.same_keys:
-                needed |= chosen.get(key, {})
-            elif connection.follows:
-                for partition in chosen.get(key, {}).values():
-                    found = connection.upstream(partition).keys
-                    if found is not None:
-                        needed |= self._spell(found)
-        return needed
-
-    def _spell(self, keys: PartitionSet) -> Partitions:
-        if len(keys) > MAX_TASKS:
-            raise Invalid(
-                f"this would be a plan of more than {MAX_TASKS} tasks ({len(keys)} partitions);"
-                " choose fewer partitions"
-            )
-        # Assets with the same partitions share their keys: one object for each.
-        spelled = self._spelled
-        return {key.canonical: spelled.setdefault(key.canonical, key) for key in keys}
-
-    # -- why
-
-    def _for_itself(self, key: AssetKey) -> bool:
-        """Whether an asset was selected other than by reaching up from another."""
-        return not self._why[key].startswith("upstream of")
-
-    def _why_selected(self) -> dict[AssetKey, str]:
-        """Of assets that were reached from several named ones, the smallest is told."""
-        graph, names = self._graph, self._named
-        below: dict[AssetKey, AssetKey | None] = {}
-        for key in reversed(graph.order):
-            found = [d if d in names else below[d] for d in graph.downstreams(key)]
-            below[key] = min((d for d in found if d is not None), default=None)
-        above: dict[AssetKey, AssetKey | None] = {}
-        for key in graph.order:
-            found = [u if u in names else above[u] for u in graph.upstreams(key)]
-            above[key] = min((u for u in found if u is not None), default=None)
-
-        def why(key: AssetKey) -> str:
-            if key in names:
-                return "selected"
-            if below[key] is not None:
-                return f"upstream of {below[key]}"
-            return "selected" if above[key] is None else f"downstream of {above[key]}"
-
-        return {key: why(key) for key in self.selected}
 
     def _reruns(self, key: AssetKey) -> bool:
         """Targets named in the request and assets without data inputs run in any case."""
-        definition = self.definitions[key]
+        definition = self._scope.definitions[key]
         reads = any(d.parameter is not None for d in definition.dependencies)
-        return self._request.force or key in self._named or not reads
-
-    # -- tasks
+        return self._request.force or key in self._scope.named or not reads
 
     def tasks(self) -> list[PlannedTask]:
-        total = sum(len(partitions) for partitions in self._chosen.values())
+        total = sum(len(partitions) for partitions in self._scope.partitions.values())
         if total > MAX_TASKS:
             raise Invalid(
-                f"this would be a plan of {total} tasks, more than {MAX_TASKS};"
-                " choose fewer assets or partitions"
+                f"{total:,} tasks are more than a plan can hold ({MAX_TASKS:,});"
+                " choose fewer assets, or fewer partitions with -p"
             )
         planned: dict[AssetKey, dict[Partition, PlannedTask]] = {}
         stale: set[str] = set()
-        for key in self.selected:
+        for key in self._scope.selected:
             planned[key] = self._asset_tasks(key, planned, stale)
         return [task for tasks in planned.values() for task in tasks.values()]
 
@@ -336,26 +145,26 @@ class _Planner:
         stale: set[str],
     ) -> dict[Partition, PlannedTask]:
         """The tasks of one asset; those above it are planned. Adds those that will be made anew."""
-        definition = self.definitions[key]
+        scope = self._scope
+        definition = scope.definitions[key]
         asset = key.canonical
-        selected = self._why[key]
-        why = (selected, "forced") if self._request.force else (selected,)
+        forced = ("forced",) if self._request.force else ()
         rerun = self._reruns(key)
         readers = [
             _Reader(
                 dependency,
-                self._connection(key, dependency),
+                scope.connection(key, dependency),
                 planned.get(dependency.upstream, {}),
                 self._state.versions,
-                self.definitions[dependency.upstream].kind is AssetKind.SOURCE,
+                scope.definitions[dependency.upstream].kind is AssetKind.SOURCE,
             )
             for dependency in sorted(
                 definition.dependencies, key=lambda d: (d.upstream, d.parameter or "")
             )
         ]
-        reasons: dict[tuple[str, ...], tuple[str, ...]] = {}
+        reasons: dict[tuple[str, ...], tuple[str, ...]] = {}  # many tasks share theirs
         tasks: dict[Partition, PlannedTask] = {}
-        for partition, partition_key in self._chosen[key].items():
+        for partition, partition_key in scope.partitions[key].items():
             inputs: list[PlanInput] = []
             above: dict[str, PlannedTask] = {}
             for reader in readers:
@@ -366,6 +175,7 @@ class _Planner:
                 stale.add(task_key)
             else:
                 changed = (UP_TO_DATE,)
+            why = (scope.why(key, partition), *forced, *changed)
             tasks[partition] = PlannedTask(
                 key=task_key,
                 asset=asset,
@@ -374,7 +184,7 @@ class _Planner:
                 upstreams=tuple(sorted(above)),
                 inputs=tuple(inputs),
                 rerun=rerun,
-                reasons=reasons.setdefault(changed, (*why, *changed)),
+                reasons=reasons.setdefault(why, why),
             )
         return tasks
 

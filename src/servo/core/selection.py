@@ -173,6 +173,27 @@ def named(
     return frozenset(choice.find(name) for name in _names(parse(text)))
 
 
+def meant(
+    text: str,
+    graph: Graph,
+    attributes: Mapping[AssetKey, SelectionAttributes],
+    *,
+    default_namespace: str | None = None,
+) -> frozenset[AssetKey]:
+    """The assets that a text selects without reaching up or down: `x` of `+x+1`."""
+    return _Choice(graph, attributes, default_namespace).pick(_unreached(parse(text)))
+
+
+def _unreached(node: Selection) -> Selection:
+    if isinstance(node, Reach):
+        return _unreached(node.of)
+    if isinstance(node, Not):
+        return Not(_unreached(node.of))
+    if isinstance(node, And | Or):
+        return type(node)(tuple(_unreached(part) for part in node.parts))
+    return node
+
+
 def _names(node: Selection) -> Iterator[Named]:
     if isinstance(node, Named):
         yield node
