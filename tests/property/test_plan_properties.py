@@ -33,6 +33,7 @@ PARTITIONINGS: list[tuple[Dimension, ...]] = [
     (HourlyPartition("hour", start="2024-01-15"),),
     (DAYS, DynamicPartition("customer")),
 ]
+CONFIG: st.SearchStrategy[object] = st.sampled_from([None, 0, 1, True, False, "", 0.5, [], [1], {}])
 DYNAMIC = {"customer": ["ann", "bob"]}
 
 
@@ -64,6 +65,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
                     st.dictionaries(st.sampled_from("xyz"), st.sampled_from("12"), max_size=2)
                 ),
                 code_version=f"v{number}",
+                config=draw(st.dictionaries(st.sampled_from("xy"), CONFIG, max_size=1)),
             )
         )
     return Manifest(assets=tuple(assets))
@@ -131,6 +133,7 @@ def test_once_everything_is_made_nothing_is_stale(manifest: Manifest) -> None:
         (t.asset, t.partition): Version(
             ids[t.asset, t.partition],
             codes[t.asset],
+            first.assets[t.asset].settings,
             {(i.asset, i.partition): ids.get((i.asset, i.partition), "") for i in t.inputs},
         )
         for t in first.tasks
@@ -138,7 +141,7 @@ def test_once_everything_is_made_nothing_is_stale(manifest: Manifest) -> None:
     # What was not planned has no version: give it one, so that its readers have read something.
     for task in first.tasks:
         for read in task.inputs:
-            versions.setdefault((read.asset, read.partition), Version("", "", {}))
+            versions.setdefault((read.asset, read.partition), Version("", "", "", {}))
     for task in make_plan(PlanRequest(), manifest, PlanningState(NOW, DYNAMIC, versions)).tasks:
         own = [r for r in task.reasons if r.startswith("stale") and "made again" not in r]
         assert own == []

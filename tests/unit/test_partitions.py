@@ -524,7 +524,7 @@ def test_equal_sets_of_26_billion_keys_are_seen_to_be_equal() -> None:
         (lambda: daily(exclude=5), "exclude 5 is not a list"),
         (lambda: daily(exclude="@daily"), "exclude leaves no window at all"),
         (lambda: static([]), "partition 's' lists no values; give at least one"),
-        (lambda: static(["a", "a"]), "partition 's' lists 's:a' twice"),
+        (lambda: static(["a", "a"]), "partition 's' lists 'a' twice; remove one"),
         (lambda: static("abc"), "give a list of values, not 'abc'"),
         (lambda: static(5), "give a list of values, not 5"),
         (lambda: static([1.5]), "the float 1.5 cannot identify a partition"),
@@ -618,3 +618,59 @@ def test_the_ends_of_a_range_of_listed_values_must_be_among_them() -> None:
     keys = keys_of(StaticPartition("region", ["eu", "us"]))
     with pytest.raises(Invalid, match="has no key 'mars'"):
         keys.where(region="eu..mars")
+
+
+HOURS_IN_LONDON = HourlyPartition("hour", start="2024-01-01", timezone="Europe/London")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("2024-03-31", 23), ("2024-10-27", 25), ("2024-03-30", 24), ("2024-02", 696)],
+)
+def test_a_day_or_a_month_stands_for_the_hours_that_start_in_it(text: str, count: int) -> None:
+    keys = Partitioning((HOURS_IN_LONDON,)).keys(datetime(2025, 1, 1, tzinfo=UTC))
+    assert len(keys.where(hour=text)) == count
+
+
+def test_a_range_of_days_takes_the_hours_of_its_last_day() -> None:
+    keys = Partitioning((HOURS_IN_LONDON,)).keys(datetime(2025, 1, 1, tzinfo=UTC))
+    assert len(keys.where(hour="2024-10-26..2024-10-27")) == 49
+
+
+def test_a_year_stands_for_its_days() -> None:
+    keys = keys_of(DailyPartition("date", start="2022-12-30"))
+    assert len(keys.where(date="2023")) == 365
+
+
+def test_a_time_that_the_clock_skipped_is_not_the_hour_after_it() -> None:
+    keys = Partitioning((HOURS_IN_LONDON,)).keys(datetime(2025, 1, 1, tzinfo=UTC))
+    with pytest.raises(Invalid, match="holds no key"):
+        keys.where(hour="2024-03-31T01:00..2024-03-31T01:00")
+    with pytest.raises(Invalid, match="no window starts then; the nearest"):
+        keys.where(hour="2024-03-31T01:00")
+
+
+def test_a_day_within_a_week_is_no_key_and_the_nearest_are_told() -> None:
+    keys = keys_of(WeeklyPartition("week", start="2023-01-02"))
+    with pytest.raises(
+        Invalid, match="no window starts then; the nearest: 2023-03-27 and 2023-04-03"
+    ):
+        keys.where(week="2023-03-29")
+
+
+def test_what_is_no_time_is_told_how_to_write_one() -> None:
+    keys = keys_of(DailyPartition("date", start="2023-01-02"))
+    with pytest.raises(Invalid, match="'31/03/2023'; write a time like 2023-01-02"):
+        keys.where(date="31/03/2023")
+
+
+def test_a_set_too_large_for_len_knows_its_size() -> None:
+    many = keys_of(*(StaticPartition(f"d{i}", range(1000)) for i in range(7)))
+    assert many.size == 10**21
+    assert many
+    assert str(many[10**20]).startswith("d0=i:100,")
+
+
+def test_a_grain_and_a_cron_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(Invalid, match="does not make windows of a day"):
+        TimeDimension(name="d", grain="day", cron="0 * * * *", start="2024-01-01")

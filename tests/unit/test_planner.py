@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 
+import msgspec
 import pytest
 
+from servo.core import canonical
 from servo.core.definitions import AssetDefinition, AssetKind, Dependency, Manifest
 from servo.core.keys import AssetKey
 from servo.core.mappings import AllPartitions, PartitionMapping, TimeWindow
@@ -27,6 +29,9 @@ DAYS = DailyPartition("date", start="2024-01-01")
 WEEKS = WeeklyPartition("week", start="2024-01-01")
 HOURS = HourlyPartition("hour", start="2024-01-01")
 REGIONS = StaticPartition("region", ["eu", "us"])
+
+PLAIN = canonical.fingerprint({"config": {}, "windows": []})
+"""The settings of an asset without config and windows."""
 
 Ups = Iterable[str] | Mapping[str, PartitionMapping | None]
 
@@ -201,7 +206,7 @@ def test_partitions_that_cannot_be_mapped_are_refused_naming_both() -> None:
 
 
 def test_an_input_outside_the_plan_is_pinned_to_its_latest_good_version() -> None:
-    state = PlanningState(NOW, versions={("t/a", None): Version("01A", "v1", {})})
+    state = PlanningState(NOW, versions={("t/a", None): Version("01A", "v1", PLAIN, {})})
     made = plan(asset("a"), asset("b", ["a"]), select="b", state=state)
     (given,) = only(made, "b").inputs
     assert (given.asset, given.version, given.parameter) == ("t/a", "01A", "a")
@@ -247,9 +252,9 @@ class TestReasons:
 
     def made(self, **codes: str) -> PlanningState:
         versions: dict[tuple[str, str | None], Version] = {
-            ("t/a", None): Version("01A", codes.get("a", "v1"), {}),
-            ("t/b", None): Version("01B", codes.get("b", "v1"), {("t/a", None): "01A"}),
-            ("t/c", None): Version("01C", codes.get("c", "v1"), {("t/b", None): "01B"}),
+            ("t/a", None): Version("01A", codes.get("a", "v1"), PLAIN, {}),
+            ("t/b", None): Version("01B", codes.get("b", "v1"), PLAIN, {("t/a", None): "01A"}),
+            ("t/c", None): Version("01C", codes.get("c", "v1"), PLAIN, {("t/b", None): "01B"}),
         }
         return PlanningState(NOW, versions=versions)
 
@@ -264,11 +269,24 @@ class TestReasons:
 
     def test_a_new_version_of_an_input_makes_stale(self) -> None:
         state = self.made()
-        versions = {**state.versions, ("t/a", None): Version("01Z", "v1", {})}
+        versions = {**state.versions, ("t/a", None): Version("01Z", "v1", PLAIN, {})}
         task = only(
             plan(*self.chain, select="b+", state=PlanningState(NOW, versions=versions)), "b"
         )
         assert "stale because t.a changed" in task.reasons
+
+    def test_changed_config_makes_stale(self) -> None:
+        changed = msgspec.structs.replace(self.chain[1], config={"limit": 5})
+        made = plan(self.chain[0], changed, self.chain[2], select="+c", state=self.made())
+        assert "stale because its config or its windows changed" in only(made, "b").reasons
+
+    def test_reading_something_new_or_no_longer_makes_stale(self) -> None:
+        other = plan(
+            self.chain[0], asset("b"), asset("c", ["a"]), select="b+ or c", state=self.made()
+        )
+        assert "stale because it no longer reads t.a" in only(other, "b").reasons
+        assert "stale because it now reads t.a" in only(other, "c").reasons
+        assert "stale because it no longer reads t.b" in only(other, "c").reasons
 
     def test_staleness_goes_downstream(self) -> None:
         task = only(plan(*self.chain, select="+c", state=self.made(b="v0")), "c")
@@ -397,3 +415,71 @@ def test_what_a_pattern_matches_is_meant_even_above_what_is_named() -> None:
 def test_a_selection_of_nothing_is_refused() -> None:
     with pytest.raises(Invalid, match="no asset matches the selection 'tag:gold'"):
         plan(asset("a"), select="tag:gold")
+
+
+CENTURY: list[Dimension] = [
+    HourlyPartition("hour", start="2000-01-01"),
+    StaticPartition("region", range(50)),
+    StaticPartition("tenant", range(200)),
+]
+FAR = PlanningState(datetime(2100, 1, 1, tzinfo=UTC))
+
+
+def test_waiting_for_all_of_a_huge_upstream_does_not_enumerate_it() -> None:
+    made = plan(
+        asset("big", by=CENTURY), asset("total", ["big"], reads=False), select="total", state=FAR
+    )
+    assert only(made, "total").upstreams == ()
+
+
+def test_waiting_for_a_huge_upstream_finds_the_tasks_that_are_planned() -> None:
+    made = plan(
+        asset("big", by=CENTURY),
+        asset("total", ["big"], reads=False),
+        state=FAR,
+        hour="2024-01-01T05:00",
+        region="7",
+        tenant="3",
+    )
+    assert len(only(made, "total").upstreams) == 1
+
+
+def test_reading_more_than_a_plan_can_list_is_refused() -> None:
+    with pytest.raises(
+        Invalid, match=r"reads 8,766,000,000 partitions of t\.big, more than a plan"
+    ):
+        plan(asset("big", by=CENTURY), asset("total", ["big"]), select="total", state=FAR)
+
+
+def test_an_upstream_partition_that_does_not_exist_is_unmet() -> None:
+    late = asset("late", by=DailyPartition("date", start="2024-02-01"))
+    made = plan(late, asset("b", ["late"], by=DAYS), select="b", date="2024-01-15")
+    assert [given.partition for _, given in made.unmet()] == ["date=d:2024-01-15"]
+
+
+def test_of_a_list_of_keys_each_asset_takes_what_it_has() -> None:
+    late = asset("late", by=DailyPartition("date", start="2024-02-15"))
+    request = PlanRequest(partitions={"date": ("2024-02-01", "2024-03-01")})
+    manifest = Manifest(namespace="t", assets=(asset("early", by=DAYS), late))
+    assert keys(make_plan(request, manifest, PlanningState(NOW))) == [
+        "early[date=d:2024-02-01]",
+        "early[date=d:2024-03-01]",
+        "late[date=d:2024-03-01]",
+    ]
+
+
+def test_a_key_that_no_asset_has_is_refused_even_beside_others() -> None:
+    with pytest.raises(Invalid, match="has no key 'mars'"):
+        plan(asset("a", by=[DAYS, REGIONS]), asset("b", by=DAYS), date="2024-02-01", region="mars")
+
+
+def test_a_set_too_large_to_count_is_refused_with_a_sentence() -> None:
+    huge = [StaticPartition(f"d{i}", range(1000)) for i in range(7)]
+    with pytest.raises(Invalid, match="partitions are more than a plan can hold"):
+        plan(asset("a", by=huge))
+
+
+def test_selecting_only_sources_says_what_to_select_instead() -> None:
+    sources = [asset(name, kind=AssetKind.SOURCE) for name in ("x", "y")]
+    with pytest.raises(Invalid, match=r"t\.x is a source"):
+        plan(*sources, asset("z", ["x", "y"]), select="x or y")

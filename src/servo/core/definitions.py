@@ -73,6 +73,8 @@ class CheckDefinition(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Mapping[str, Any] = {}
     timeout_ms: int = 300_000
     code: CodeLocation | None = None
+    code_version: str = ""
+    """As for an asset: the same text means the same behaviour."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.timeout_ms <= MAX_MS:

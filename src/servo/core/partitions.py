@@ -50,6 +50,13 @@ from servo.core.zones import (
 from servo.errors import Invalid, did_you_mean
 
 Grain = Literal["hour", "day", "week", "month", "cron"]
+_GRAIN_CRON = {
+    "hour": r"\d+ \* \* \* \*",
+    "day": r"\d+ \d+ \* \* \*",
+    "week": r"\d+ \d+ \* \* [0-7]",
+    "month": r"\d+ \d+ \d+ \* \*",
+    "cron": r".*",
+}
 DynamicKeys = Mapping[str, Iterable[Scalar]]
 """The keys of dynamic and tenant dimensions as of a plan, by dimension name."""
 
@@ -81,6 +88,8 @@ class TimeDimension(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
                 if not isinstance(text, str):
                     raise Invalid(f"{what} {text!r} is not a string")
             pattern = cron.parse(self.cron)
+            if not re.fullmatch(_GRAIN_CRON[self.grain], self.cron):
+                raise Invalid(f"cron {self.cron!r} does not make windows of a {self.grain}")
             zone(self.timezone)
             local_time(self.start, "start")
             if self.end is not None:
@@ -119,7 +128,8 @@ class StaticDimension(msgspec.Struct, frozen=True, kw_only=True, tag_field="type
         for value in self.values:
             parse_scalar(value)
             if value in seen:
-                raise Invalid(f"partition {self.name!r} lists {value!r} twice")
+                shown = scalar_label(parse_scalar(value))
+                raise Invalid(f"partition {self.name!r} lists {shown!r} twice; remove one")
             seen.add(value)
 
     def axis(self, now: datetime, dynamic: DynamicKeys) -> "ListAxis":
@@ -246,6 +256,10 @@ class Axis(Protocol):
     def locate(self, text: str) -> int:
         """The number of a label or of a spelled value (`d:2024-01-01`); Invalid if there is none."""
 
+    def stretch(self, text: str) -> range:
+        """The numbers a text stands for: mostly one; on a time axis `2024-03` is all windows that
+        start in March, and `2024-03-31` all that start on that day. Invalid if there are none."""
+
     def bound(self, text: str, *, last: bool) -> int:
         """Where a range from (or, if `last`, to) a text begins (or ends), both included. On a time
         axis any time will do, so that ranges intersect; on a list it must be a value."""
@@ -291,6 +305,10 @@ class ListAxis:
             )
             raise Invalid(f"partition dimension {self.name!r} has no key {text!r}{hint}")
         return fits[0]
+
+    def stretch(self, text: str) -> range:
+        index = self.locate(text)
+        return range(index, index + 1)
 
     def bound(self, text: str, *, last: bool) -> int:
         return self.locate(text)
@@ -487,22 +505,48 @@ class TimeAxis:
     def locate(self, text: str) -> int:
         index = self._locate(text)
         if index is None:
-            raise Invalid(f"partition dimension {self.name!r} has no key {text!r}{self._hint()}")
+            raise self._no_key(text)
         return index
+
+    def stretch(self, text: str) -> range:
+        found = self._stretch(text)
+        if not found:
+            raise self._no_key(text)
+        return found
 
     def bound(self, text: str, *, last: bool) -> int:
-        index = self._locate(text)
-        if index is None:
-            at = self._moment(text)
-            if at is None:
-                raise Invalid(
-                    f"partition dimension {self.name!r} has no key {text!r}{self._hint()}"
-                )
-            index = min(self.starts_before(at + last), self.count) - last
-        return index
+        found = self._stretch(text)
+        if found is not None:
+            return found.stop - 1 if last else found.start
+        moment = self._moment(text)
+        if moment is None:
+            raise self._no_key(text)
+        # A time inside a gap is before what starts at the end of the gap.
+        at, exists = moment
+        return min(self.starts_before(at + (last and exists)), self.count) - last
 
-    def _moment(self, text: str) -> int | None:
-        """The instant that a label, a spelled value or an ISO time stands for, window or not."""
+    def _stretch(self, text: str) -> range | None:
+        """As `stretch`; None where a text names neither a key nor a period."""
+        index = self._locate(text)
+        period = _PERIOD.fullmatch(text)
+        if period and (index is None or self.label(index) != text):
+            year, month, day = (int(part) if part else None for part in period.groups())
+            if not (day and self._dates) and FIRST_YEAR < (year or 0) < LAST_YEAR:
+                with contextlib.suppress(ValueError):
+                    first = datetime(year or 1, month or 1, day or 1)
+                    days = 1 if day else 31 if month else 366
+                    after = first + timedelta(days=days)
+                    after = (
+                        after if day else after.replace(day=1, month=after.month if month else 1)
+                    )
+                    bounds = (self._zone.instant_of(first), self._zone.instant_of(after))
+                    start, stop = (min(self.starts_before(at), self.count) for at in bounds)
+                    return range(start, stop)
+        return None if index is None else range(index, index + 1)
+
+    def _moment(self, text: str) -> tuple[int, bool] | None:
+        """The instant that a label, a spelled value or an ISO time stands for, window or not; and
+        whether that time exists on the clock."""
         shown = self.dimension.format
         if text[:2] in ("d:", "t:"):
             text = text[2:]
@@ -511,14 +555,30 @@ class TimeAxis:
             _read_iso(text),
         )
         for parsed in readings:
-            if FIRST_YEAR < parsed.year < LAST_YEAR:
-                return seconds(parsed) if parsed.tzinfo else self._zone.instant_of(parsed)
+            if not FIRST_YEAR < parsed.year < LAST_YEAR:
+                continue
+            if parsed.tzinfo is not None:
+                return seconds(parsed), True
+            at = self._zone.instant_of(parsed)
+            wall = EPOCH.replace(tzinfo=None) + timedelta(seconds=at + self._zone.offset(at))
+            return at, wall == parsed
         return None
 
-    def _hint(self) -> str:
+    def _no_key(self, text: str) -> Invalid:
+        moment = self._moment(text)
         if not self.count:
-            return "; no window of it has ended yet"
-        return f"; it goes from {self.label(0)} to {self.label(self.count - 1)}"
+            hint = "no window of it has ended yet"
+        elif moment is None and not _PERIOD.fullmatch(text):
+            hint = f"write a time like {self.label(0)}"
+        else:
+            at = moment[0] if moment else None
+            if at is not None and self.start(0) <= at < self.end(self.count - 1):
+                index = self.starts_before(at + 1) - 1
+                near = [self.label(i) for i in (index, index + 1) if i < self.count]
+                hint = f"no window starts then; the nearest: {' and '.join(near)}"
+            else:
+                hint = f"it goes from {self.label(0)} to {self.label(self.count - 1)}"
+        return Invalid(f"partition dimension {self.name!r} has no key {text!r}; {hint}")
 
     def _locate(self, text: str) -> int | None:
         if text[:2] in ("d:", "t:"):
@@ -557,6 +617,7 @@ class TimeAxis:
         return EPOCH.replace(tzinfo=None) + timedelta(seconds=self._fire(index).local)
 
 
+_PERIOD = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
 _ISO_FORMATS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M")
 """Labels in these are read as ISO 8601, like all labels in the end; strptime has a slow first call."""
 
@@ -700,15 +761,23 @@ class PartitionSet(Sequence[PartitionKey]):
         for pick in picks:
             self._size *= pick.count
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many keys there are; `len` is the same, and cannot say more than 2^63 - 1."""
         return self._size - len(self._holes.numbers)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return self.size > 0
 
     @overload
     def __getitem__(self, at: int) -> PartitionKey: ...
     @overload
     def __getitem__(self, at: slice) -> "KeySlice": ...
     def __getitem__(self, at: int | slice) -> "PartitionKey | KeySlice":
-        numbers = range(len(self))
+        numbers = range(self.size)
         if isinstance(at, slice):
             return KeySlice(self, numbers[at])
         return self._key(self._holes.skip(numbers[at]))
@@ -732,7 +801,7 @@ class PartitionSet(Sequence[PartitionKey]):
 
     def index(self, key: Any, start: int = 0, stop: int | None = None) -> int:
         found = self.find(key)
-        if found is None or found not in range(len(self))[start:stop]:
+        if found is None or found not in range(self.size)[start:stop]:
             raise ValueError(f"{key} is not in this set of partitions")
         return found
 
@@ -874,12 +943,12 @@ class PartitionSet(Sequence[PartitionKey]):
             mine = [pick.ranges for pick in self.picks], self._holes.numbers
             if mine == ([pick.ranges for pick in other.picks], other._holes.numbers):
                 return True
-        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return self.size == other.size and all(a == b for a, b in zip(self, other, strict=True))
 
     __hash__ = None  # type: ignore[assignment]  # compared by content, which may be endless to hash
 
     def __repr__(self) -> str:
-        return f"<{len(self)} partitions by {', '.join(self.names)}>"
+        return f"<{self.size} partitions by {', '.join(self.names)}>"
 
 
 class KeySlice(Sequence[PartitionKey]):
@@ -930,7 +999,7 @@ def _choose(axis: Axis, name: str, choice: Choice) -> range:
             if high < low and (first or last):
                 raise Invalid(f"the range {name}={choice} {_empty(axis, first, last)}")
             return range(low, high + 1)
-        index = axis.locate(choice)
+        return axis.stretch(choice)
     else:
         index = axis.locate(spell_scalar(normal_scalar(choice, name)))
     return range(index, index + 1)

@@ -8,7 +8,8 @@ runs.
 The fingerprint is `v1:` and the fingerprint of this canonical JSON, with tasks sorted by key:
 
     {"assets": {asset: {"code_version", "resources", "retry", …}},
-     "tasks": [[task key, [upstream task keys, sorted], [[asset, partition, version], …], rerun]],
+     "tasks": [[task key, [upstream task keys, sorted],
+                [[asset, partition, version, parameter], …], rerun]],
      "version": 1}
 
 where the inputs listed are those whose version exists already, each once and sorted, with "" for no
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from servo.core import canonical
+from servo.core.keys import TaskKey
 from servo.errors import Invalid
 
 FORMAT = 1
@@ -53,17 +55,31 @@ class PlannedTask(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
 
 
 class PlannedAsset(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tasks of an asset share; plain data, so that it enters fingerprints as it is."""
+    """What all tasks of an asset share; plain data, so that it enters fingerprints as it is.
+
+    It holds what decides the outcome of a task and is not in the task itself, and nothing else: no
+    words for people, no name of a policy, no bounds of the partitions (which tasks there are says it).
+    """
 
     code_version: str
     kind: str
-    resources: Mapping[str, Any]
+    config: Mapping[str, Any]
+    dependencies: tuple[Mapping[str, Any], ...]
+    """Upstream, parameter, mapping and require_quality; sorted."""
+    windows: tuple[Mapping[str, Any], ...]
+    """Name, grain, cron, timezone and exclude of each time dimension: what a key stands for."""
+    checks: tuple[Mapping[str, Any], ...]
+    """Sorted by name, without the place of their code."""
+    gating: Mapping[str, Any]
     retry: Mapping[str, Any]
     timeouts: Mapping[str, Any]
-    gating: Mapping[str, Any]
-    checks: tuple[Mapping[str, Any], ...]
-    config: Mapping[str, Any]
+    resources: Mapping[str, Any]
     priority: int
+
+    @property
+    def settings(self) -> str:
+        """A fingerprint of what a version depends on beside its code and its inputs."""
+        return canonical.fingerprint({"config": self.config, "windows": self.windows})
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,12 +104,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[PlannedTask, ...]
     idle: tuple[str, ...] = ()
     """Selected assets without a task: no partition of theirs exists yet, or was named."""
-
-    def task(self, key: str) -> PlannedTask:
-        for task in self.tasks:
-            if task.key == key:
-                return task
-        raise Invalid(f"this plan has no task {key}")
 
     def stages(self) -> int:
         return max((task.stage for task in self.tasks), default=-1) + 1
@@ -125,7 +135,9 @@ _CHUNK = 500
 
 
 def _row(task: PlannedTask) -> tuple[Any, ...]:
-    pinned = {(i.asset, i.partition or "", i.version) for i in task.inputs if i.version}
+    pinned = {
+        (i.asset, i.partition or "", i.version, i.parameter or "") for i in task.inputs if i.version
+    }
     return task.key, tuple(sorted(task.upstreams)), tuple(sorted(pinned)), task.rerun
 
 
@@ -149,12 +161,27 @@ def load(text: bytes) -> Plan:
         newer = "upgrade Servo" if found > FORMAT else _AGAIN
         raise Invalid(f"this plan has format {found}, and this Servo reads {FORMAT}; {newer}")
     plan = _decoded(text, Plan)
-    if fingerprint(plan.assets, plan.tasks) != plan.fingerprint:
+    if not _consistent(plan) or fingerprint(plan.assets, plan.tasks) != plan.fingerprint:
         raise Invalid(
             "the tasks or assets of this plan were changed after it was written: they do not match"
             f" its fingerprint; {_AGAIN}"
         )
     return plan
+
+
+def _consistent(plan: Plan) -> bool:
+    """Whether what the fingerprint does not cover follows from what it does."""
+    stages: dict[str, int] = {}
+    for task in sorted(plan.tasks, key=lambda task: task.stage):
+        above = [stages.get(key, task.stage) for key in task.upstreams]
+        if (
+            task.asset not in plan.assets
+            or task.key != TaskKey.spell(task.asset, task.partition)
+            or task.stage != max(above, default=-1) + 1
+        ):
+            return False
+        stages[task.key] = task.stage
+    return True
 
 
 def _decoded(text: bytes, kind: type[T]) -> T:
@@ -213,35 +240,39 @@ def _asset_changes(old: PlannedAsset, new: PlannedAsset) -> tuple[str, ...]:
     why = []
     for field in PlannedAsset.__struct_fields__:
         before, after = getattr(old, field), getattr(new, field)
-        if before == after:
+        # By their spelling: 1 == True in Python, and not in a fingerprint.
+        if canonical.dumps(before) == canonical.dumps(after):
             continue
         if isinstance(before, dict) and isinstance(after, dict):
-            parts = [k for k in sorted({*before, *after}) if before.get(k) != after.get(k)]
-            why += [f"{field}.{k}: {_shown(before, k)} → {_shown(after, k)}" for k in parts]
-        elif field == "checks":
-            why.append("its checks changed")
-        elif field == "code_version":
-            why.append("its code changed")
-        else:
+            for key in sorted({*before, *after}):
+                one, two = _shown(before, key), _shown(after, key)
+                if one != two:
+                    why.append(f"{field}.{key}: {one} → {two}")
+        elif isinstance(before, int):
             why.append(f"{field}: {before} → {after}")
+        else:
+            why.append("its code changed" if field == "code_version" else f"its {field} changed")
     return tuple(why)
 
 
 def _shown(data: Mapping[str, Any], key: str) -> str:
-    value = data.get(key)
-    if isinstance(value, dict) and "$float" in value:
+    if key not in data:
+        return "not set"
+    value = data[key]
+    if isinstance(value, dict) and value.keys() == {"$float"}:
         return str(value["$float"])
-    return "nothing" if value is None else str(value)
+    return canonical.dumps(value).decode()
 
 
 def _task_changes(old: PlannedTask, new: PlannedTask) -> tuple[str, ...]:
     why = [f"now waits for {key}" for key in sorted(set(new.upstreams) - set(old.upstreams))]
     why += [f"no longer waits for {key}" for key in sorted(set(old.upstreams) - set(new.upstreams))]
-    before = {(i.asset, i.partition): i.version for i in old.inputs}
-    after = {(i.asset, i.partition): i.version for i in new.inputs}
-    for at in sorted(before.keys() | after.keys(), key=lambda k: (k[0], k[1] or "")):
+    before = {(i.asset, i.partition or "", i.parameter or ""): i.version for i in old.inputs}
+    after = {(i.asset, i.partition or "", i.parameter or ""): i.version for i in new.inputs}
+    for at in sorted(before.keys() | after.keys()):
+        # What has no version yet is in no fingerprint: an edge says it, or nothing can.
         if before.get(at) != after.get(at):
-            name = at[0] if at[1] is None else f"{at[0]}[{at[1]}]"
+            name = f"{at[0]}[{at[1]}]" if at[1] else at[0]
             why.append(f"input {name}: {_version(before, at)} → {_version(after, at)}")
     if old.rerun != new.rerun:
         why.append("now runs even if unchanged" if new.rerun else "now runs only if changed")

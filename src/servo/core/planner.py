@@ -8,6 +8,7 @@ An upstream task of the same plan gives an edge; any other input is pinned to th
 that the state knows, or left open where there is none.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from servo.core.definitions import (
 )
 from servo.core.keys import AssetKey, PartitionKey, TaskKey, normal_scalar, spell_scalar
 from servo.core.mappings import Connection
-from servo.core.partitions import DynamicKeys
+from servo.core.partitions import DynamicKeys, Partitioning, PartitionSet, TimeDimension
 from servo.core.plain import to_plain
 from servo.core.plan import (
     Plan,
@@ -42,11 +43,17 @@ NEVER_MADE = "stale because it was never made"
 UP_TO_DATE = "up to date: reused unless an input changes"
 
 
+MAX_INPUTS = 10_000_000
+"""As many inputs as a plan lists; a task that reads every hour of a century has a million."""
+
+
 class Version(NamedTuple):
     """The latest good version of a partition, as far as a plan needs it."""
 
     materialization_id: str
     code_version: str
+    settings: str
+    """PlannedAsset.settings when it was made."""
     inputs: Mapping[tuple[str, Partition], str]
     """(asset, partition) → the version that was read."""
 
@@ -65,10 +72,9 @@ def make_plan(request: PlanRequest, manifest: Manifest, state: PlanningState) ->
     if state.now.tzinfo is None:
         raise Invalid(f"the time to plan for, {state.now}, has no time zone; give one")
     scope = Scope(request, manifest, state.now, state.dynamic)
-    tasks = sorted(_Planner(scope, request, state).tasks(), key=lambda task: task.key)
-    busy = {task.asset for task in tasks}
     selected = sorted(scope.selected)
-    assets = _planned_assets(scope.definitions[k] for k in selected if k.canonical in busy)
+    assets = _planned_assets(scope.definitions[k] for k in selected if scope.partitions[k])
+    tasks = sorted(_Planner(scope, request, state, assets).tasks(), key=lambda task: task.key)
     return Plan(
         fingerprint=fingerprint(assets, tasks),
         request=request,
@@ -79,7 +85,7 @@ def make_plan(request: PlanRequest, manifest: Manifest, state: PlanningState) ->
         },
         assets=assets,
         tasks=tuple(tasks),
-        idle=tuple(key.canonical for key in selected if key.canonical not in busy),
+        idle=tuple(key.canonical for key in selected if key.canonical not in assets),
     )
 
 
@@ -96,28 +102,60 @@ def _planned_assets(definitions: Iterable[AssetDefinition]) -> dict[str, Planned
         each.key.canonical: PlannedAsset(
             code_version=each.code_version,
             kind=each.kind.value,
-            resources=plain(each.resources),
+            config=to_plain(each.config),
+            dependencies=tuple(to_plain(d) for d in _in_order(each.dependencies)),
+            windows=() if each.partitions is None else _windows(each.partitions),
+            checks=tuple(_without(to_plain(c), "code") for c in _by_name(each.checks)),
+            gating=_without(plain(each.gating), "name"),
             retry=plain(each.retry),
             timeouts=plain(each.timeouts),
-            gating=plain(each.gating),
-            checks=tuple(_planned_check(check) for check in each.checks),
-            config=to_plain(each.config),
+            resources=plain(each.resources),
             priority=each.priority,
         )
         for each in definitions
     }
 
 
-def _planned_check(check: CheckDefinition) -> dict[str, Any]:
-    """Where a check's code stands is for people, and no part of what it does."""
-    return {name: value for name, value in to_plain(check).items() if name != "code"}
+def _in_order(dependencies: Iterable[Dependency]) -> list[Dependency]:
+    return sorted(dependencies, key=lambda d: (d.upstream, d.parameter or ""))
+
+
+def _by_name(checks: Iterable[CheckDefinition]) -> list[CheckDefinition]:
+    return sorted(checks, key=lambda check: check.name)
+
+
+def _without(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key != name}
+
+
+@functools.lru_cache(maxsize=1024)
+def _windows(partitions: Partitioning) -> tuple[Mapping[str, Any], ...]:
+    return tuple(
+        {
+            "name": dimension.name,
+            "grain": dimension.grain,
+            "cron": dimension.cron,
+            "timezone": dimension.timezone,
+            "exclude": sorted(dimension.exclude),
+        }
+        for dimension in partitions.dimensions
+        if isinstance(dimension, TimeDimension)
+    )
 
 
 class _Planner:
-    def __init__(self, scope: Scope, request: PlanRequest, state: PlanningState) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        request: PlanRequest,
+        state: PlanningState,
+        assets: Mapping[str, PlannedAsset],
+    ) -> None:
         self._scope = scope
         self._request = request
         self._state = state
+        self._assets = assets
+        self._room = MAX_INPUTS
 
     def _reruns(self, key: AssetKey) -> bool:
         """Targets named in the request and assets without data inputs run in any case."""
@@ -150,6 +188,8 @@ class _Planner:
         asset = key.canonical
         forced = ("forced",) if self._request.force else ()
         rerun = self._reruns(key)
+        planned_asset = self._assets.get(asset)
+        settings = planned_asset.settings if planned_asset and self._state.versions else ""
         readers = [
             _Reader(
                 dependency,
@@ -158,9 +198,7 @@ class _Planner:
                 self._state.versions,
                 scope.definitions[dependency.upstream].kind is AssetKind.SOURCE,
             )
-            for dependency in sorted(
-                definition.dependencies, key=lambda d: (d.upstream, d.parameter or "")
-            )
+            for dependency in _in_order(definition.dependencies)
         ]
         reasons: dict[tuple[str, ...], tuple[str, ...]] = {}  # many tasks share theirs
         tasks: dict[Partition, PlannedTask] = {}
@@ -168,9 +206,10 @@ class _Planner:
             inputs: list[PlanInput] = []
             above: dict[str, PlannedTask] = {}
             for reader in readers:
-                reader.read(partition, partition_key, above, inputs)
+                reader.read(partition, partition_key, above, inputs, self._room)
+            self._room -= len(inputs)
             task_key = TaskKey.spell(asset, partition)
-            changed = self._staleness((asset, partition), definition, inputs, above, stale)
+            changed = self._staleness((asset, partition), settings, inputs, above, stale)
             if changed or rerun:
                 stale.add(task_key)
             else:
@@ -191,7 +230,7 @@ class _Planner:
     def _staleness(
         self,
         at: tuple[str, Partition],
-        definition: AssetDefinition,
+        settings: str,
         inputs: Iterable[PlanInput],
         above: Mapping[str, PlannedTask],
         stale: AbstractSet[str],
@@ -200,21 +239,32 @@ class _Planner:
         if version is None:
             return (NEVER_MADE,)
         why = []
-        if version.code_version != definition.code_version:
+        if version.code_version != self._assets[at[0]].code_version:
             why.append("stale because its code changed")
+        if version.settings != settings:
+            why.append("stale because its config or its windows changed")
+        read = set()
         for given in inputs:
-            made = TaskKey.spell(given.asset, given.partition)
-            if made in above:
+            source = given.asset, given.partition
+            if source in read:
+                continue
+            read.add(source)
+            made = TaskKey.spell(*source)
+            if source not in version.inputs:
+                why.append(f"stale because it now reads {_shown(*source)}")
+            elif made in above:
                 if made in stale:
-                    why.append(f"stale because {_shown(given)} will be made again")
-            elif given.version != version.inputs.get((given.asset, given.partition)):
-                why.append(f"stale because {_shown(given)} changed")
+                    why.append(f"stale because {_shown(*source)} will be made again")
+            elif given.version != version.inputs[source]:
+                why.append(f"stale because {_shown(*source)} changed")
+        gone = sorted(version.inputs.keys() - read, key=lambda k: (k[0], k[1] or ""))
+        why += [f"stale because it no longer reads {_shown(*source)}" for source in gone]
         return tuple(why)
 
 
-def _shown(given: PlanInput) -> str:
-    name = given.asset.replace("/", ".")
-    return name if given.partition is None else f"{name}[{given.partition}]"
+def _shown(asset: str, partition: Partition) -> str:
+    name = asset.replace("/", ".")
+    return name if partition is None else f"{name}[{partition}]"
 
 
 class _Reader:
@@ -228,12 +278,14 @@ class _Reader:
         versions: Mapping[tuple[str, Partition], Version],
         is_source: bool,
     ) -> None:
+        self._upstream = dependency.upstream
         self._asset = dependency.upstream.canonical
         self._parameter = dependency.parameter
         self._connection = connection
         self._planned = planned
         self._versions = versions
         self._is_source = is_source
+        self._same_for_all: tuple[list[PlannedTask], list[PlanInput]] | None = None
 
     def read(
         self,
@@ -241,22 +293,60 @@ class _Reader:
         key: PartitionKey | None,
         above: dict[str, PlannedTask],
         inputs: list[PlanInput],
+        room: int,
     ) -> None:
         """Add the tasks that a task waits for, and what it reads."""
-        for needed in self._needed(partition, key):
-            task = self._planned.get(needed)
+        found = self._same_for_all
+        if found is None:
+            found = self._read(partition, key, room)
+            if not self._connection.follows:
+                self._same_for_all = found
+        tasks, read = found
+        for task in tasks:
+            above[task.key] = task
+        inputs += read
+
+    def _read(
+        self, partition: Partition, key: PartitionKey | None, room: int
+    ) -> tuple[list[PlannedTask], list[PlanInput]]:
+        if self._connection.same_keys:
+            return self._each((partition,))
+        needs = self._connection.upstream(key)
+        if needs.keys is None:
+            return self._each((None,))
+        if self._parameter is None:
+            return self._in_plan(needs.keys), []
+        if needs.keys.size > room:
+            raise Invalid(
+                f"a task reads {needs.keys.size:,} partitions of {self._upstream}, more than a plan"
+                f" can list ({MAX_INPUTS:,} in all); map fewer partitions, or plan fewer tasks"
+            )
+        # What should be there and does not exist is listed, too: it is missed when the task runs.
+        absent = () if self._is_source else needs.absent
+        return self._each(key.canonical for key in (*needs.keys, *absent))
+
+    def _in_plan(self, needed: PartitionSet) -> list[PlannedTask]:
+        """The planned tasks among many partitions, by way of whichever are fewer."""
+        if needed.size <= len(self._planned):
+            found = (self._planned.get(key.canonical) for key in needed)
+            return [task for task in found if task is not None]
+        return [
+            task
+            for partition, task in self._planned.items()
+            if partition is not None and PartitionKey.parse(partition) in needed
+        ]
+
+    def _each(self, needed: Iterable[Partition]) -> tuple[list[PlannedTask], list[PlanInput]]:
+        tasks, inputs = [], []
+        for partition in needed:
+            task = self._planned.get(partition)
             version = None
             if task is not None:
-                above[task.key] = task
-            elif known := self._versions.get((self._asset, needed)):
+                tasks.append(task)
+            elif known := self._versions.get((self._asset, partition)):
                 version = known.materialization_id
             elif self._is_source:
                 continue  # read as it is: its version is found when the task runs
             if self._parameter is not None:
-                inputs.append(PlanInput(self._asset, needed, version, self._parameter))
-
-    def _needed(self, partition: Partition, key: PartitionKey | None) -> Iterable[Partition]:
-        if self._connection.same_keys:
-            return (partition,)
-        needs = self._connection.upstream(key).keys
-        return (None,) if needs is None else (each.canonical for each in needs)
+                inputs.append(PlanInput(self._asset, partition, version, self._parameter))
+        return tasks, inputs

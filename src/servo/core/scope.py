@@ -14,7 +14,7 @@ Where a mapping needs all of a dimension (an unpartitioned summary of every day)
 for a backfill: of that dimension, rule 1 counts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ class Scope:
         everything = select(text, self._graph, attributes, default_namespace=namespace)
         if not everything:
             raise Invalid(f"no asset matches the selection {text!r}; 'servo plan' shows them all")
-        if len(everything) == 1 and self.definitions[everything[0]].kind is AssetKind.SOURCE:
+        if all(self.definitions[key].kind is AssetKind.SOURCE for key in everything):
             raise Invalid(
                 f"{everything[0]} is a source: Servo reads it and does not make it; select what is"
                 f" built from it with '{everything[0]}+'"
@@ -74,7 +74,6 @@ class Scope:
         # Many assets are partitioned alike: what depends on the partitioning only is found once.
         self._spaces: dict[Partitioning, PartitionSet] = {}
         self._requests: dict[Partitioning, Partitions] = {}
-        self._refused: list[str] = []
         self._connections: dict[tuple[str, Partitioning | None, Partitioning | None], Connection]
         self._connections = {}
         self._spelled: dict[str, PartitionKey] = {}
@@ -138,9 +137,6 @@ class Scope:
             own = None if key in up else self._own(key)
             if own is not None:
                 self.partitions[key] = own
-        # Assets may begin on different days: one that lacks what was named is left out, unless all do.
-        if self._refused and not any(self._requests.values()):
-            raise Invalid(self._refused[0])
         for key in reversed(self.selected):
             space = self._space(key)
             if space is None:
@@ -162,9 +158,18 @@ class Scope:
         return self._touched(key)
 
     def _check_dimensions(self) -> None:
-        spaces = [space for key in self.selected if (space := self._space(key)) is not None]
-        known = {name for space in spaces for name in space.names}
-        for name in self._request.partitions:
+        """Whatever is named must exist for at least one selected asset."""
+        spaces = {key: space for key in self.selected if (space := self._space(key)) is not None}
+        known = {name for space in spaces.values() for name in space.names}
+        for name, choices in self._request.partitions.items():
+            having = {key: space for key, space in spaces.items() if name in space.names}
+            for choice in choices if having else ():
+                if not any(_has(space, name, choice) for space in _distinct(having.values())):
+                    key, space = next(iter(having.items()))
+                    try:
+                        space.where(**{name: choice})
+                    except Invalid as why:
+                        raise Invalid(f"{key}: {why}") from None
             if name not in known:
                 listed = f"; they have: {', '.join(sorted(known))}" if known else ""
                 raise Invalid(
@@ -177,19 +182,17 @@ class Scope:
         partitions = self.definitions[key].partitions
         assert partitions is not None  # it has a space
         if partitions not in self._requests:
-            try:
-                found = self._narrowed(space, space.names)
-            except Invalid as why:
-                self._refused.append(f"{key}: {why}")
-                self._requests[partitions] = {}
-            else:
-                self._requests[partitions] = self._spell(key, found)
+            self._requests[partitions] = self._spell(key, self._narrowed(space, space.names))
         return self._requests[partitions]
 
     def _narrowed(self, keys: PartitionSet, names: tuple[str, ...]) -> PartitionSet:
         """Rule 1 for some dimensions: what the request names, or the latest window."""
         wanted = {n: c for n, c in self._request.partitions.items() if n in names}
-        return keys.where(**wanted).latest([name for name in names if name not in wanted])
+        rest = [name for name in names if name not in wanted]
+        for name, choices in wanted.items():
+            # Assets may begin on different days: each takes of what is named what it has.
+            keys = keys.where(**{name: [c for c in choices if _has(keys, name, c)]})
+        return keys.latest(rest)
 
     def _touched(self, key: AssetKey) -> Partitions | None:
         """What the chosen partitions above an asset touch; None if no asset above decides it."""
@@ -228,20 +231,28 @@ class Scope:
             found = connection.upstream(partition).keys
             if found is None:
                 return
-            try:
-                found = self._narrowed(found, connection.whole)
-            except Invalid:
-                return  # nothing of what is named: it is not asked for
-            yield self._spell(key, found)
+            yield self._spell(key, self._narrowed(found, connection.whole))
             if not connection.follows:
                 return  # the same for all of them
 
     def _spell(self, key: AssetKey, keys: PartitionSet) -> Partitions:
-        if len(keys) > MAX_TASKS:
+        if keys.size > MAX_TASKS:
             raise Invalid(
-                f"{key}: {len(keys):,} partitions are more than a plan can hold ({MAX_TASKS:,});"
+                f"{key}: {keys.size:,} partitions are more than a plan can hold ({MAX_TASKS:,});"
                 " choose fewer with -p"
             )
         # Assets with the same partitions share their keys: one object for each.
         spelled = self._spelled
         return {each.canonical: spelled.setdefault(each.canonical, each) for each in keys}
+
+
+def _has(keys: PartitionSet, name: str, choice: str) -> bool:
+    try:
+        keys.where(**{name: choice})
+    except Invalid:
+        return False
+    return True
+
+
+def _distinct(spaces: Iterable[PartitionSet]) -> list[PartitionSet]:
+    return list({id(space): space for space in spaces}.values())

@@ -210,6 +210,5 @@ def zone(name: str) -> Zone:
         if data is not None and data[:4] == b"TZif":
             return _read(name, data)
     known = (pkgutil.get_data("tzdata", "zones") or b"").decode().split()
-    raise Invalid(
-        f"time zone {name!r} is not known; use a name like 'Europe/London'{did_you_mean(name, known)}"
-    )
+    hint = did_you_mean(name, known) or "; use a name like 'Europe/London'"
+    raise Invalid(f"time zone {name!r} is not known{hint}")
