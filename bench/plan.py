@@ -4,8 +4,8 @@
 
 100 assets in 10 layers, each with 3 upstreams in the layer above, by day, identity mapping; with
 10, 100 and 1,000 days that is 1,000, 10,000 and 100,000 tasks. Each size is planned in a process
-of its own, so that peak memory is that of one plan; the sizes take turns, so that a busy moment of
-the machine meets them alike, and the fastest of the turns counts. Imports are not timed.
+of its own, three times over; peak memory is that of the process. The sizes take turns, so that a busy
+moment of the machine meets them alike, and the fastest counts. Imports are not timed.
 
 Partition questions (count, membership, n-th key, slice, range, missing) are asked of 100 years of
 hours × 50 regions × 200 tenants × 3 tiers; each is timed from cold, in a process of its own.
@@ -29,7 +29,7 @@ from servo.sdk.partitions import DailyPartition, HourlyPartition, StaticPartitio
 
 LAYERS, WIDTH, UPSTREAMS = 10, 10, 3
 SIZES = (10, 100, 1_000)
-TURNS = 9
+TURNS = 7
 START = datetime(2024, 1, 1, tzinfo=UTC)
 QUESTIONS = ("count", "membership", "nth_key", "slice", "range", "missing")
 
@@ -61,9 +61,13 @@ def plan_once(days: int) -> dict[str, float]:
     """In this process: seconds and peak megabytes of one plan."""
     manifest, state = layers(days)
     request = PlanRequest(selection="*", partitions={"date": ("..",)})
-    before = perf_counter()
-    plan = make_plan(request, manifest, state)
-    took = perf_counter() - before
+    times: list[float] = []
+    plan = make_plan(request, *layers(0))
+    for _ in range(3):
+        before = perf_counter()
+        plan = make_plan(request, manifest, state)
+        times.append(perf_counter() - before)
+    took = min(times)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     before = perf_counter()
     size = len(dump(plan))
@@ -127,13 +131,13 @@ def elsewhere(*arguments: str) -> dict[str, float]:
     return answer
 
 
-def main() -> None:
+def main() -> int:
     if sys.argv[1:2] == ["--days"]:
         print(json.dumps(plan_once(int(sys.argv[2]))))
-        return
+        return 0
     if sys.argv[1:2] == ["--ask"]:
         print(json.dumps(ask(sys.argv[2])))
-        return
+        return 0
     runs: dict[int, list[dict[str, float]]] = {days: [] for days in SIZES}
     for _ in range(TURNS):
         for days in SIZES:
@@ -155,16 +159,21 @@ def main() -> None:
 
     large = best[SIZES[-1]]
     ratio = max(per_task.values()) / min(per_task.values())
-    figure("plan", "plan_100k_tasks_s", large["s"], "s", "<3", large["s"] < 3)
-    figure("plan", "plan_100k_tasks_peak_mb", large["mb"], "MB", "<500", large["mb"] < 500)
-    figure("plan", "time_per_task_1k_to_100k_ratio", ratio, "x", "<=1.5", ratio <= 1.5)
-    for question, answer in answers.items():
-        limit = 50 if question == "missing" else 5
-        ok = answer["ms"] < limit
-        figure("plan", f"{question}_of_26_billion_ms", answer["ms"], "ms", f"<{limit}", ok)
     missing = answers["missing"]["mb"]
-    figure("plan", "missing_of_26_billion_mb", missing, "MB", "<50", missing < 50)
+    figures = [
+        ("plan_100k_tasks_s", large["s"], "s", 3.0),
+        ("plan_100k_tasks_peak_mb", large["mb"], "MB", 500.0),
+        ("time_per_task_1k_to_100k_ratio", ratio, "x", 1.5),
+        *(
+            (f"{question}_of_26_billion_ms", answer["ms"], "ms", 50 if question == "missing" else 5)
+            for question, answer in answers.items()
+        ),
+        ("missing_of_26_billion_mb", missing, "MB", 50.0),
+    ]
+    for name, value, unit, limit in figures:
+        figure("plan", name, value, unit, f"<{limit:g}", value < limit)
+    return 0 if all(value < limit for _, value, _, limit in figures) else 1
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

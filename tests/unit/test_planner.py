@@ -309,7 +309,7 @@ def test_the_same_upstream_read_twice_is_two_inputs_and_one_edge() -> None:
             Dependency(upstream=AssetKey("t", "a"), parameter="y"),
         ),
     )
-    made = plan(asset("a"), both)
+    made = plan(asset("a"), both, select="+b")
     assert [i.parameter for i in only(made, "b").inputs] == ["x", "y"]
     assert only(made, "b").upstreams == ("t/a:materialize",)
 

@@ -57,24 +57,21 @@ def test_a_reason_of_all_tasks_is_said_once() -> None:
     ]
 
 
-def test_reasons_that_differ_stand_below_their_tasks() -> None:
+def test_reasons_that_differ_stand_below_several_tasks_and_beside_one() -> None:
     lines = shown(plan("2024-01-01..2024-01-03", reason=lambda n: "old" if n < 2 else "new"))
     assert lines[2:] == [
         "  shop.orders  date=2024-01-01",
         "               date=2024-01-02",
         "               old",
-        "               date=2024-01-03",
-        "               new",
+        "               date=2024-01-03  new",
     ]
 
 
 def test_a_long_plan_has_one_line_for_each_reason_of_an_asset() -> None:
     lines = shown(plan("2024-01-01..2024-02-10", reason=lambda n: "old" if n < 40 else "new"))
     assert lines[2:] == [
-        "  shop.orders  40 partitions, date=2024-01-01 … date=2024-02-09",
-        "               old",
-        "               date=2024-02-10",
-        "               new",
+        "  shop.orders  40 partitions, date=2024-01-01 … date=2024-02-09  old",
+        "               date=2024-02-10  new",
     ]
 
 
@@ -96,7 +93,7 @@ def test_an_asset_names_those_it_waits_for() -> None:
 
 
 def test_no_tasks_are_no_stages() -> None:
-    made = replace(plan("2024-01-01"), tasks=())
+    made = replace(plan("2024-01-01"), tasks=(), idle=("shop/orders",))
     text = click.unstyle(show_plan(made, MANIFEST, NOW))
     assert text.startswith("No tasks, planned for 2024-03-01 00:00 UTC\n")
     assert text.endswith("\nno partitions to make: shop.orders")
@@ -154,3 +151,13 @@ def test_a_plan_of_many_tasks_is_shown_without_spelling_them_all() -> None:
     one: PlannedTask = plan("2024-01-01").tasks[0]
     many = tuple(replace(one, key=f"{n}") for n in range(100_000))
     assert len(shown(replace(plan("2024-01-01"), tasks=many))) == 4
+
+
+def test_a_long_plan_says_where_its_partitions_have_gaps() -> None:
+    lines = shown(plan("2024-01"))
+    assert lines[3] == "  shop.orders  31 partitions, date=2024-01-01 … date=2024-01-31"
+    some = plan("2024-01-01..2024-02-10")
+    holed = replace(some, tasks=tuple(t for t in some.tasks if t.partition != "date=d:2024-01-20"))
+    assert shown(holed)[3] == (
+        "  shop.orders  40 partitions, date=2024-01-01 … date=2024-02-10, with gaps"
+    )

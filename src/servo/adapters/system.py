@@ -3,6 +3,7 @@
 tests/house/test_purity.py holds it, so that everything else can be run again with the same answers.
 """
 
+import functools
 import os
 import secrets
 import time
@@ -16,8 +17,9 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+@functools.cache
 def ulid_source() -> UlidSource:
-    """A source of ULIDs; a process needs one, which then never repeats itself or goes back."""
+    """The process's source of ULIDs: one, because two would go back behind each other."""
     return UlidSource(lambda: time.time_ns() // 1_000_000, secrets.randbits)
 
 

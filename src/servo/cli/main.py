@@ -56,7 +56,7 @@ class _Lazy(click.Group):
 @click.version_option(servo.__version__, "-V", "--version", message="servo %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Servo plans, runs, checks, versions and explains data assets."""
+    """Servo plans data assets: what would run, in which order, and why."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help(), file=sys.stderr)
         ctx.exit(2)

@@ -17,7 +17,7 @@ from servo.errors import Invalid
 
 
 @click.command("plan")
-@click.argument("selection", default="*")
+@click.argument("selection", nargs=-1)
 @click.option(
     "-p",
     "--partition",
@@ -45,7 +45,7 @@ from servo.errors import Invalid
     help="The folder with servo.toml.",
 )
 def command(
-    selection: str,
+    selection: tuple[str, ...],
     partitions: tuple[str, ...],
     force: bool,
     at: str | None,
@@ -60,9 +60,11 @@ def command(
     2+orders+1, tag:tier=gold, owner:, group:, namespace:, kind:, combined by and, or, not and
     brackets. Default: everything.
     """
-    for text in (selection, *partitions):
+    for text in (*selection, *partitions):
         check_text(text)
-    request = PlanRequest(selection=selection, partitions=parse_partitions(partitions), force=force)
+    # The shell cuts `a or b` into words; there is nothing else they could mean.
+    asked = " ".join(selection) if selection else "*"
+    request = PlanRequest(selection=asked, partitions=parse_partitions(partitions), force=force)
     now = wiring.now() if at is None else parse_time(at)
     old = None if against is None else read(Path(against))
     with redirect_stdout(sys.stderr):  # what modules print when imported is no part of the answer
@@ -115,9 +117,9 @@ def parse_partitions(given: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         name, equals, keys = text.partition("=")
         if not equals or not name or not keys:
             raise Invalid(f"-p {text!r} is not of the form DIMENSION=KEY, like date=2024-01-31")
-        parts = tuple(part for part in keys.split(",") if part)
-        if not parts:
-            raise Invalid(f"-p {text!r} names no key; write one after the =")
+        parts = tuple(keys.split(","))
+        if not all(parts):
+            raise Invalid(f"-p {text!r} names an empty key; write keys between the commas")
         chosen[name] = chosen.get(name, ()) + parts
     return chosen
 
@@ -148,6 +150,8 @@ def read(path: Path) -> Plan:
 
 
 def write(path: Path, data: bytes) -> None:
+    if path.is_file() and path.stat().st_size and not plans.is_plan(path.read_bytes()):
+        raise Invalid(f"{str(path)!r} is there already and is no plan; choose another file")
     try:
         path.write_bytes(data)
     except OSError as error:

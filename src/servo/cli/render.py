@@ -6,15 +6,17 @@ from datetime import datetime
 import click
 
 from servo.core.definitions import Manifest
-from servo.core.keys import AssetKey, PartitionKey
+from servo.core.keys import AssetKey, PartitionKey, spell_scalar
 from servo.core.partitions import PartitionSet
 from servo.core.plan import Plan, PlanDiff, PlannedTask
-from servo.core.selection import select
 
 EACH = 30
 """Up to so many tasks, each has its line; beyond, each asset has one."""
 REASONS = 3
 """Where an asset has one line: up to so many reasons have a line each, beyond that the first."""
+
+COLUMNS = 100
+"""What is longer than this gets a second line."""
 
 Reasons = tuple[str, ...]
 
@@ -38,22 +40,26 @@ def show_plan(plan: Plan, manifest: Manifest, now: datetime) -> str:
             stage = at
             lines += ["", click.style(f"stage {stage + 1}", dim=True)]
         right: list[str] = []
-        for reasons, some in _by_reasons(tasks, each=count <= EACH).items():
-            for shown in [[task] for task in some] if count <= EACH else [some]:
-                right += names.partitions(shown)
-            if not common:
-                right.append(click.style("; ".join(reasons), dim=True))
+        for reasons, some in _by_reasons(tasks, common, each=count <= EACH).items():
+            shown = [[task] for task in some] if count <= EACH else [some]
+            column = [line for part in shown for line in names.partitions(part)]
+            why = [click.style("; ".join(reasons), dim=True)] if reasons else []
+            beside = "  ".join([*column, *why])
+            fits = len(column) == 1 and width + 4 + len(click.unstyle(beside)) <= COLUMNS
+            right += [beside] if fits else [*column, *why]
         after = sorted({names.asset(assets[key]) for task in tasks for key in task.upstreams})
         if after:
             right.append(click.style(f"after {', '.join(after)}", dim=True))
         lines += _beside(names.asset(asset), width, right)
-    return "\n".join([*lines, *_remarks(plan, manifest, names)])
+    return "\n".join([*lines, *_remarks(plan, names)])
 
 
-def _common_reasons(tasks: Iterable[PlannedTask]) -> Reasons:
-    """The reasons of all tasks, if they are the same; said once, not on every line."""
-    each = [task.reasons for task in tasks]
-    return each[0] if len(each) > 1 and len(set(each)) == 1 else ()
+def _common_reasons(tasks: tuple[PlannedTask, ...]) -> Reasons:
+    """The reasons that all tasks have; said once, not on every line."""
+    each = list({task.reasons: None for task in tasks})
+    if len(tasks) < 2:
+        return ()
+    return tuple(reason for reason in each[0] if all(reason in other for other in each))
 
 
 def _groups(tasks: Iterable[PlannedTask]) -> dict[tuple[int, str], list[PlannedTask]]:
@@ -64,13 +70,18 @@ def _groups(tasks: Iterable[PlannedTask]) -> dict[tuple[int, str], list[PlannedT
     return dict(sorted(groups.items()))
 
 
-def _by_reasons(tasks: list[PlannedTask], *, each: bool) -> Mapping[Reasons, list[PlannedTask]]:
+def _by_reasons(
+    tasks: list[PlannedTask], common: Reasons, *, each: bool
+) -> Mapping[Reasons, list[PlannedTask]]:
+    """Tasks by what is special about them."""
     groups: dict[Reasons, list[PlannedTask]] = {}
     for task in tasks:
-        groups.setdefault(task.reasons, []).append(task)
+        special = tuple(reason for reason in task.reasons if reason not in common)
+        groups.setdefault(special, []).append(task)
     if each or len(groups) <= REASONS:
         return groups
-    return {(*tasks[0].reasons, f"or one of {len(groups) - 1:,} other reasons"): tasks}
+    first = next(iter(groups))
+    return {(*first, f"or one of {len(groups) - 1:,} other reasons"): tasks}
 
 
 def _beside(name: str, width: int, right: list[str]) -> list[str]:
@@ -82,21 +93,11 @@ def _beside(name: str, width: int, right: list[str]) -> list[str]:
     return [head, *(f"{' ' * (width + 4)}{line}" for line in right[1:])]
 
 
-def _remarks(plan: Plan, manifest: Manifest, names: "_Names") -> list[str]:
+def _remarks(plan: Plan, names: "_Names") -> list[str]:
     remarks = []
-    definitions = {asset.key: asset for asset in manifest.assets}
-    selected = select(
-        plan.request.selection,
-        manifest.graph(),
-        {key: asset.attributes for key, asset in definitions.items()},
-        default_namespace=manifest.namespace,
-    )
-    if not selected:
-        remarks.append(f"no asset matches the selection {plan.request.selection!r}")
-    busy = {task.asset for task in plan.tasks}
-    idle = [key for key in selected if key.canonical not in busy and definitions[key].partitions]
-    if idle:
-        remarks.append(f"no partitions to make: {', '.join(map(str, idle))}")
+    if plan.idle:
+        idle = ", ".join(names.asset(asset) for asset in plan.idle)
+        remarks.append(f"no partitions to make: {idle}")
     unmet = list(plan.unmet())
     if unmet:
         task, given = unmet[0]
@@ -151,7 +152,22 @@ class _Names:
         first = self.label(tasks[0].asset, keys[0])
         if len(keys) == 1:
             return [first]
-        return [f"{len(keys):,} partitions, {first} … {self.label(tasks[0].asset, keys[-1])}"]
+        last = self.label(tasks[0].asset, keys[-1])
+        gaps = "" if self._contiguous(tasks[0].asset, keys) else ", with gaps"
+        return [f"{len(keys):,} partitions, {first} … {last}{gaps}"]
+
+    def _contiguous(self, asset: str, partitions: list[str]) -> bool:
+        """Whether they are all there are from the first to the last, on every dimension."""
+        keys = [PartitionKey.parse(partition) for partition in partitions]
+        count = 1
+        space = self._spaces[asset]
+        for name, axis in zip(space.names, space.axes, strict=True):
+            found = {axis.find(spell_scalar(key[name])) for key in keys}
+            at = [index for index in found if index is not None]
+            if len(at) < len(found) or max(at) - min(at) + 1 > len(at):
+                return False
+            count *= len(at)
+        return count == len(keys)
 
 
 def number(count: int, thing: str) -> str:

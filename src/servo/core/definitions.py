@@ -7,6 +7,7 @@ same manifest everywhere.
 """
 
 import enum
+import functools
 import operator
 from collections.abc import Mapping
 from typing import Any
@@ -173,7 +174,7 @@ class SensorDefinition(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything a version of the code declares."""
 
     schema_version: int = SCHEMA_VERSION
@@ -195,9 +196,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             ordered = tuple(sorted(getattr(self, field), key=operator.attrgetter(key)))
             msgspec.structs.force_setattr(self, field, ordered)
 
+    @functools.cached_property
     def graph(self) -> Graph:
         """The assets and what they depend on; refuses cycles, unknown upstreams and partitions
-        that cannot be mapped."""
+        that cannot be mapped. Worked out once: an engine plans often with one manifest."""
         graph = Graph.of((a.key, [d.upstream for d in a.dependencies]) for a in self.assets)
         partitions = {a.key: a.partitions for a in self.assets}
         fits = set()
@@ -205,7 +207,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             for dependency in asset.dependencies:
                 above = partitions[dependency.upstream]
                 # A mapping may hold a dict, which has no hash.
-                pair = repr(dependency.mapping), above, asset.partitions
+                mapping = None if dependency.mapping is None else repr(dependency.mapping)
+                pair = mapping, above, asset.partitions
                 if pair in fits:
                     continue
                 try:

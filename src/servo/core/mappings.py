@@ -395,6 +395,10 @@ def check_mapping(
     mapping: PartitionMapping | None, upstream: Partitioning | None, downstream: Partitioning | None
 ) -> None:
     """Raise Invalid if these partitionings cannot be connected, before any keys are known."""
+    if upstream is None and not isinstance(mapping, None | AllPartitions | LatestPartition):
+        raise Invalid(
+            f"{type(mapping).__name__} is for partitions, and the upstream asset has none; remove it"
+        )
     if upstream is not None:
         _links(mapping, upstream, downstream)
 

@@ -571,10 +571,10 @@ class TimeAxis:
         elif moment is None and not _PERIOD.fullmatch(text):
             hint = f"write a time like {self.label(0)}"
         else:
-            at = moment[0] if moment else None
-            if at is not None and self.start(0) <= at < self.end(self.count - 1):
-                index = self.starts_before(at + 1) - 1
-                near = [self.label(i) for i in (index, index + 1) if i < self.count]
+            at, exists = moment or (self.start(0) - 1, True)
+            if self.start(0) <= at < self.end(self.count - 1):
+                index = self.starts_before(at + exists) - 1
+                near = [self.label(i) for i in (index, index + 1) if 0 <= i < self.count]
                 hint = f"no window starts then; the nearest: {' and '.join(near)}"
             else:
                 hint = f"it goes from {self.label(0)} to {self.label(self.count - 1)}"

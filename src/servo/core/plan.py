@@ -120,10 +120,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def fingerprint(assets: Mapping[str, PlannedAsset], tasks: Iterable[PlannedTask]) -> str:
     """See the module's docstring. Independent of the order of the arguments."""
-    specs = {name: msgspec.structs.asdict(asset) for name, asset in assets.items()}
+    known: dict[int, bytes] = {}
+    specs = b",".join(
+        canonical.dumps(name) + b":" + _spec(asset, known) for name, asset in sorted(assets.items())
+    )
     ordered = sorted(tasks, key=lambda task: task.key)
     # The same bytes as canonical.dumps of the whole, which would hold all of it in memory at once.
-    digest = hashlib.sha256(b'{"assets":' + canonical.dumps(specs) + b',"tasks":[')
+    digest = hashlib.sha256(b'{"assets":{' + specs + b'},"tasks":[')
     for at in range(0, len(ordered), _CHUNK):
         rows = [_row(task) for task in ordered[at : at + _CHUNK]]
         digest.update(b"," * (at > 0) + canonical.dumps(rows)[1:-1])
@@ -132,6 +135,17 @@ def fingerprint(assets: Mapping[str, PlannedAsset], tasks: Iterable[PlannedTask]
 
 
 _CHUNK = 500
+
+
+def _spec(asset: PlannedAsset, known: dict[int, bytes]) -> bytes:
+    """The canonical JSON of an asset. Assets share most of their policies: each is spelled once."""
+    fields = []
+    for name in sorted(PlannedAsset.__struct_fields__):
+        value = getattr(asset, name)
+        if id(value) not in known:
+            known[id(value)] = canonical.dumps(value)
+        fields.append(f'"{name}":'.encode() + known[id(value)])
+    return b"{" + b",".join(fields) + b"}"
 
 
 def _row(task: PlannedTask) -> tuple[Any, ...]:
@@ -151,6 +165,16 @@ def dump(plan: Plan) -> bytes:
 
 class _Head(msgspec.Struct):
     format: int
+    fingerprint: str
+
+
+def is_plan(text: bytes) -> bool:
+    """Whether a text looks like a plan, of whatever format."""
+    try:
+        _decoded(text, _Head)
+    except Invalid:
+        return False
+    return True
 
 
 def load(text: bytes) -> Plan:

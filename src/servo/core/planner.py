@@ -102,8 +102,8 @@ def _planned_assets(definitions: Iterable[AssetDefinition]) -> dict[str, Planned
         each.key.canonical: PlannedAsset(
             code_version=each.code_version,
             kind=each.kind.value,
-            config=to_plain(each.config),
-            dependencies=tuple(to_plain(d) for d in _in_order(each.dependencies)),
+            config=to_plain(each.config) if each.config else {},
+            dependencies=tuple(_planned_dependency(d) for d in _in_order(each.dependencies)),
             windows=() if each.partitions is None else _windows(each.partitions),
             checks=tuple(_without(to_plain(c), "code") for c in _by_name(each.checks)),
             gating=_without(plain(each.gating), "name"),
@@ -113,6 +113,16 @@ def _planned_assets(definitions: Iterable[AssetDefinition]) -> dict[str, Planned
             priority=each.priority,
         )
         for each in definitions
+    }
+
+
+def _planned_dependency(dependency: Dependency) -> dict[str, Any]:
+    mapping = dependency.mapping
+    return {
+        "upstream": dependency.upstream.canonical,
+        "parameter": dependency.parameter,
+        "mapping": None if mapping is None else to_plain(mapping),
+        "require_quality": dependency.require_quality,
     }
 
 
@@ -156,6 +166,7 @@ class _Planner:
         self._state = state
         self._assets = assets
         self._room = MAX_INPUTS
+        self._needs: _Needs = {}
 
     def _reruns(self, key: AssetKey) -> bool:
         """Targets named in the request and assets without data inputs run in any case."""
@@ -197,6 +208,7 @@ class _Planner:
                 planned.get(dependency.upstream, {}),
                 self._state.versions,
                 scope.definitions[dependency.upstream].kind is AssetKind.SOURCE,
+                self._needs,
             )
             for dependency in _in_order(definition.dependencies)
         ]
@@ -267,6 +279,10 @@ def _shown(asset: str, partition: Partition) -> str:
     return name if partition is None else f"{name}[{partition}]"
 
 
+_Needs = dict[tuple[Connection, Partition], tuple[Partition, ...]]
+"""What a partition needs through a connection, which assets that are partitioned alike share."""
+
+
 class _Reader:
     """One dependency of one asset, for all of its tasks."""
 
@@ -277,7 +293,9 @@ class _Reader:
         planned: Mapping[Partition, PlannedTask],
         versions: Mapping[tuple[str, Partition], Version],
         is_source: bool,
+        needs: "_Needs",
     ) -> None:
+        self._needs = needs
         self._upstream = dependency.upstream
         self._asset = dependency.upstream.canonical
         self._parameter = dependency.parameter
@@ -311,25 +329,25 @@ class _Reader:
     ) -> tuple[list[PlannedTask], list[PlanInput]]:
         if self._connection.same_keys:
             return self._each((partition,))
-        needs = self._connection.upstream(key)
-        if needs.keys is None:
-            return self._each((None,))
-        if self._parameter is None:
-            return self._in_plan(needs.keys), []
-        if needs.keys.size > room:
-            raise Invalid(
-                f"a task reads {needs.keys.size:,} partitions of {self._upstream}, more than a plan"
-                f" can list ({MAX_INPUTS:,} in all); map fewer partitions, or plan fewer tasks"
-            )
-        # What should be there and does not exist is listed, too: it is missed when the task runs.
-        absent = () if self._is_source else needs.absent
-        return self._each(key.canonical for key in (*needs.keys, *absent))
+        known = self._needs.get((self._connection, partition))
+        if known is None:
+            needs = self._connection.upstream(key)
+            if needs.keys is None:
+                return self._each((None,))
+            if self._parameter is None and needs.keys.size > len(self._planned):
+                return self._among(needs.keys), []
+            if needs.keys.size > room:
+                raise Invalid(
+                    f"a task reads {needs.keys.size:,} partitions of {self._upstream}, more than a"
+                    f" plan can list ({MAX_INPUTS:,} in all); map fewer, or plan fewer tasks"
+                )
+            # What should be there and does not exist is listed too: it is missed when the task runs.
+            known = tuple(each.canonical for each in (*needs.keys, *needs.absent))
+            self._needs[self._connection, partition] = known
+        return self._each(known)
 
-    def _in_plan(self, needed: PartitionSet) -> list[PlannedTask]:
-        """The planned tasks among many partitions, by way of whichever are fewer."""
-        if needed.size <= len(self._planned):
-            found = (self._planned.get(key.canonical) for key in needed)
-            return [task for task in found if task is not None]
+    def _among(self, needed: PartitionSet) -> list[PlannedTask]:
+        """The planned tasks among partitions too many to go through."""
         return [
             task
             for partition, task in self._planned.items()

@@ -52,7 +52,7 @@ class Scope:
         self._request = request
         self._now = now
         self._dynamic = dynamic
-        self._graph: Graph = manifest.graph()
+        self._graph: Graph = manifest.graph
         self.definitions = {asset.key: asset for asset in manifest.assets}
         attributes = {asset.key: asset.attributes for asset in manifest.assets}
         text, namespace = request.selection, manifest.namespace
@@ -66,16 +66,23 @@ class Scope:
             )
         self.named = named(text, self._graph, attributes, default_namespace=namespace)
         """The assets that the selection names one by one."""
-        self._meant = meant(text, self._graph, attributes, default_namespace=namespace)
+        self._meant = frozenset(everything)
+        if "+" in text:
+            self._meant = meant(text, self._graph, attributes, default_namespace=namespace)
         self.selected = tuple(
             key for key in everything if self.definitions[key].kind is not AssetKind.SOURCE
         )
         """The assets to make, upstream first."""
         # Many assets are partitioned alike: what depends on the partitioning only is found once.
-        self._spaces: dict[Partitioning, PartitionSet] = {}
-        self._requests: dict[Partitioning, Partitions] = {}
-        self._connections: dict[tuple[str, Partitioning | None, Partitioning | None], Connection]
-        self._connections = {}
+        # Each has a number, because hashing a partitioning takes longer than all the rest.
+        numbers: dict[Partitioning | None, int] = {}
+        self._alike = {
+            asset.key: numbers.setdefault(asset.partitions, len(numbers))
+            for asset in manifest.assets
+        }
+        self._spaces: dict[int, PartitionSet | None] = {}
+        self._requests: dict[int, Partitions] = {}
+        self._connections: dict[tuple[str | None, int, int], Connection] = {}
         self._spelled: dict[str, PartitionKey] = {}
         self._reasons: dict[AssetKey, str] = {}
         self._needed_by: dict[AssetKey, dict[Partition, str]] = {}
@@ -89,24 +96,27 @@ class Scope:
 
     def connection(self, key: AssetKey, dependency: Dependency) -> Connection:
         """How the partitions of an asset depend on those of one above it."""
-        above = self.definitions[dependency.upstream].partitions
-        below = self.definitions[key].partitions
-        at = repr(dependency.mapping), above, below  # a mapping may hold a dict, which has no hash
+        upstream, mapping = dependency.upstream, dependency.mapping
+        # A mapping may hold a dict, which has no hash.
+        spelled = None if mapping is None else repr(mapping)
+        at = spelled, self._alike[upstream], self._alike[key]
         if at not in self._connections:
-            up, down = self._space(dependency.upstream), self._space(key)
+            above, below = self.definitions[upstream].partitions, self.definitions[key].partitions
+            up, down = self._space(upstream), self._space(key)
             try:
-                self._connections[at] = connect(dependency.mapping, up, down, above, below)
+                self._connections[at] = connect(mapping, up, down, above, below)
             except Invalid as why:
-                raise Invalid(f"{dependency.upstream} → {key}: {why}") from None
+                raise Invalid(f"{upstream} → {key}: {why}") from None
         return self._connections[at]
 
     def _space(self, key: AssetKey) -> PartitionSet | None:
-        partitions = self.definitions[key].partitions
-        if partitions is None:
-            return None
-        if partitions not in self._spaces:
-            self._spaces[partitions] = partitions.keys(self._now, self._dynamic)
-        return self._spaces[partitions]
+        alike = self._alike[key]
+        if alike not in self._spaces:
+            partitions = self.definitions[key].partitions
+            self._spaces[alike] = (
+                None if partitions is None else partitions.keys(self._now, self._dynamic)
+            )
+        return self._spaces[alike]
 
     # -- deciding
 
@@ -129,7 +139,7 @@ class Scope:
         )
         for key in self.selected:
             if key in up:
-                self._reasons[key] = f"upstream of {min(below[key]).asset}"
+                self._reasons[key] = f"upstream of {below[key][0].asset}"
             elif key in self._meant or key not in above:
                 self._reasons[key] = "selected"
             else:
@@ -179,11 +189,10 @@ class Scope:
 
     def _requested(self, key: AssetKey, space: PartitionSet) -> Partitions:
         """The named partitions of an asset, or its latest; none if it does not have those named."""
-        partitions = self.definitions[key].partitions
-        assert partitions is not None  # it has a space
-        if partitions not in self._requests:
-            self._requests[partitions] = self._spell(key, self._narrowed(space, space.names))
-        return self._requests[partitions]
+        alike = self._alike[key]
+        if alike not in self._requests:
+            self._requests[alike] = self._spell(key, self._narrowed(space, space.names))
+        return self._requests[alike]
 
     def _narrowed(self, keys: PartitionSet, names: tuple[str, ...]) -> PartitionSet:
         """Rule 1 for some dimensions: what the request names, or the latest window."""

@@ -70,10 +70,11 @@ def load(folder: Path) -> Project:
     manifest = Manifest(
         namespace=settings.namespace,
         assets=tuple(
-            asset.define(settings.namespace, code_version(asset)) for asset in assets.values()
+            asset.define(settings.namespace, code_version(asset), _file_of(asset, root))
+            for asset in assets.values()
         ),
     )
-    manifest.graph()
+    _ = manifest.graph  # refuses what cannot be planned
     return Project(root=root, manifest=manifest)
 
 
@@ -148,6 +149,11 @@ def read_settings(root: Path) -> Settings:
         # Some editors begin a file with a byte order mark.
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
+        above = next((folder for folder in root.parents if (folder / FILE).is_file()), None)
+        if above is not None:
+            raise Invalid(
+                f"there is no {FILE} in {root}, but in {above}; go there, or use --project {above}"
+            ) from None
         raise Invalid(
             f'there is no {FILE} in {root}; make one with the line modules = ["my_assets"],'
             " or name another folder with --project"
@@ -164,6 +170,8 @@ def read_settings(root: Path) -> Settings:
 def _settings(data: Mapping[str, Any], path: Path) -> Settings:
     known = Settings.__struct_fields__
     for name in data:
+        if name == "servo" and isinstance(data[name], dict):
+            raise Invalid(f"{path}: settings stand at the top of the file; remove the line [servo]")
         if name not in known:
             raise Invalid(
                 f"{path}: {name!r} is no setting{did_you_mean(name, known)}"
@@ -285,6 +293,12 @@ def find_assets(
             f"asset {key} is declared twice: at {other.place} and at {asset.place}; rename one"
         )
     return found
+
+
+def _file_of(asset: Asset[..., Any], root: Path) -> str | None:
+    """Where the function stands within the project; None for one that comes from elsewhere."""
+    file = Path(_file(asset.place))
+    return file.relative_to(root).as_posix() if file.is_relative_to(root) else None
 
 
 def code_version(asset: Asset[..., Any]) -> str:

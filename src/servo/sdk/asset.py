@@ -61,8 +61,11 @@ class Asset(Generic[P, R]):
         """Where the function is, as `file:line`."""
         return _place(self.function)
 
-    def define(self, default_namespace: str, code_version: str) -> AssetDefinition:
-        """The definition, once the namespace of unqualified names is known."""
+    def define(
+        self, default_namespace: str, code_version: str, file: str | None = None
+    ) -> AssetDefinition:
+        """The definition, once the namespace of unqualified names is known; `file` as it is seen
+        from the project, so that a definition is the same on every machine."""
         key = self.key(default_namespace)
         dependencies: dict[AssetKey, Dependency] = {}
         for dep, mapping in self.deps.items():
@@ -80,7 +83,7 @@ class Asset(Generic[P, R]):
             code=CodeLocation(
                 module=written.__module__,
                 function=written.__qualname__,
-                file=written.__code__.co_filename,
+                file=file,
                 line=written.__code__.co_firstlineno,
             ),
             code_version=code_version,
@@ -242,6 +245,10 @@ def _upstream(dep: object, default_namespace: str) -> AssetKey:
         return dep
     if isinstance(dep, str):
         return AssetKey.parse(_text("deps", dep), default_namespace)
+    if isinstance(dep, FunctionType):
+        raise Invalid(
+            f"deps holds the function {dep.__name__!r}, which is no asset; put @asset on it"
+        )
     raise Invalid(f"deps holds {_shown(dep)}; give names of assets or assets")
 
 
