@@ -13,8 +13,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from servo.core import cron, ids
+from servo.core.axes import TimeAxis
 from servo.core.cron import Timeline
+from servo.core.dimensions import Dimension, Grain, TimeDimension, scalar_label
 from servo.core.keys import PartitionKey, Scalar, spell_scalar
+from servo.core.keysets import PartitionSet
 from servo.core.mappings import (
     AllPartitions,
     Dimensions,
@@ -28,15 +31,7 @@ from servo.core.mappings import (
     TimeWindow,
     connect,
 )
-from servo.core.partitions import (
-    Dimension,
-    Grain,
-    Partitioning,
-    PartitionSet,
-    TimeAxis,
-    TimeDimension,
-    scalar_label,
-)
+from servo.core.partitions import Partitioning
 from servo.core.zones import moment, seconds, zone
 from servo.errors import Invalid
 from servo.sdk.partitions import (

@@ -11,7 +11,10 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from servo.core.axes import TimeAxis
+from servo.core.dimensions import Dimension, StaticDimension, TimeDimension
 from servo.core.keys import PartitionKey, Scalar
+from servo.core.keysets import PartitionSet
 from servo.core.mappings import (
     AllPartitions,
     Connection,
@@ -26,14 +29,7 @@ from servo.core.mappings import (
     TimeWindow,
     connect,
 )
-from servo.core.partitions import (
-    Dimension,
-    Partitioning,
-    PartitionSet,
-    StaticDimension,
-    TimeAxis,
-    TimeDimension,
-)
+from servo.core.partitions import Partitioning
 from servo.core.zones import seconds
 from servo.errors import Invalid
 from servo.sdk.partitions import (

@@ -12,16 +12,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from servo.core.axes import Holes, TimeAxis, bind
+from servo.core.dimensions import Dimension, TimeDimension
 from servo.core.keys import PartitionKey, Scalar, spell_scalar
-from servo.core.partitions import (
-    Dimension,
-    Holes,
-    Partitioning,
-    PartitionSet,
-    Picks,
-    TimeAxis,
-    TimeDimension,
-)
+from servo.core.keysets import PartitionSet, Picks
+from servo.core.partitions import Partitioning
 from servo.core.zones import seconds
 from servo.errors import Invalid
 from servo.sdk.partitions import (
@@ -280,7 +275,7 @@ def test_every_label_and_every_spelled_value_is_found_again(keys: PartitionSet) 
 @given(time_dimensions(exclude=False), st.integers(0, 3000))
 def test_windows_are_contiguous(dimension: TimeDimension, hours: int) -> None:
     begin = datetime.fromisoformat(dimension.start).replace(tzinfo=UTC)
-    axis = dimension.axis(begin + timedelta(hours=hours), {})
+    axis = bind(dimension, begin + timedelta(hours=hours), {})
     for i in range(min(axis.count, 300)):
         window = axis.window(i)
         assert window.start < window.end
@@ -293,7 +288,7 @@ def test_a_window_exists_once_it_has_ended(dimension: TimeDimension, hours: int)
     now = begin + timedelta(hours=hours)
     if dimension.end_offset:
         return
-    axis = dimension.axis(now, {})
+    axis = bind(dimension, now, {})
     if axis.count:
         assert axis.window(axis.count - 1).end <= now
     if dimension.end is None:
@@ -305,7 +300,7 @@ def test_overlapping_is_sharing_an_instant(
     dimension: TimeDimension, hours: int, quarters: int, width: int
 ) -> None:
     begin = datetime.fromisoformat(dimension.start).replace(tzinfo=UTC)
-    axis = dimension.axis(begin + timedelta(hours=hours), {})
+    axis = bind(dimension, begin + timedelta(hours=hours), {})
     start = seconds(begin) + quarters * 900
     end = start + width * 900
     over = axis.overlapping(start, end)
@@ -316,7 +311,7 @@ def test_overlapping_is_sharing_an_instant(
 
 @given(time_dimensions(exclude=False), st.integers(1, 60))
 def test_windows_before_the_first_go_on_backwards(dimension: TimeDimension, back: int) -> None:
-    axis = dimension.axis(now_of(0), {})
+    axis = bind(dimension, now_of(0), {})
     for i in range(-back, 0):
         assert axis.end(i) == axis.start(i + 1)
         assert axis.start(i) < axis.start(i + 1)
@@ -325,7 +320,7 @@ def test_windows_before_the_first_go_on_backwards(dimension: TimeDimension, back
 @settings(max_examples=30)
 @given(time_dimensions(), st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59)))
 def test_any_time_is_a_key_or_is_not(dimension: TimeDimension, when: datetime) -> None:
-    axis = dimension.axis(now_of(400), {})
+    axis = bind(dimension, now_of(400), {})
     values: list[Scalar] = [when.date(), when.replace(tzinfo=UTC)]
     for value in values:
         found = axis.find(spell_scalar(value))

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from servo.core import plan as plans
 from servo.core.definitions import AssetDefinition, Dependency, Manifest
+from servo.core.dimensions import Dimension
 from servo.core.keys import AssetKey
 from servo.core.mappings import AllPartitions, PartitionMapping
-from servo.core.partitions import Dimension, Partitioning
+from servo.core.partitions import Partitioning
 from servo.core.plan import PlanRequest
 from servo.core.planner import PlanningState, Version, make_plan
 from servo.sdk.mappings import LastN

@@ -25,6 +25,13 @@ from servo.core.definitions import (
     dump,
     load,
 )
+from servo.core.dimensions import (
+    Dimension,
+    DynamicDimension,
+    StaticDimension,
+    TenantDimension,
+    TimeDimension,
+)
 from servo.core.keys import AssetKey
 from servo.core.mappings import (
     AllPartitions,
@@ -37,14 +44,7 @@ from servo.core.mappings import (
     StaticMap,
     TimeWindow,
 )
-from servo.core.partitions import (
-    Dimension,
-    DynamicDimension,
-    Partitioning,
-    StaticDimension,
-    TenantDimension,
-    TimeDimension,
-)
+from servo.core.partitions import Partitioning
 from servo.core.policies import (
     GATING_PRESETS,
     GatingPolicy,

@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from servo.core.dimensions import Dimension
 from servo.core.keys import PartitionKey, Scalar
+from servo.core.keysets import PartitionSet
 from servo.core.mappings import (
     ABSENT_LIMIT,
     AllPartitions,
@@ -24,7 +26,7 @@ from servo.core.mappings import (
     check_mapping,
     connect,
 )
-from servo.core.partitions import Dimension, Partitioning, PartitionSet
+from servo.core.partitions import Partitioning
 from servo.errors import Invalid
 from servo.sdk.mappings import LastN, SpecificPartitions, StaticMap
 from servo.sdk.partitions import (

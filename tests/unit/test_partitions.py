@@ -12,15 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from servo.core.axes import TimeAxis, Window, bind
+from servo.core.dimensions import Dimension, TimeDimension
 from servo.core.keys import PartitionKey, Scalar, spell_scalar
-from servo.core.partitions import (
-    Dimension,
-    Partitioning,
-    PartitionSet,
-    TimeAxis,
-    TimeDimension,
-    Window,
-)
+from servo.core.keysets import PartitionSet
+from servo.core.partitions import Partitioning
 from servo.errors import Invalid
 from servo.sdk.partitions import (
     DailyPartition,
@@ -53,7 +49,7 @@ def labels(*dimensions: Dimension, now: datetime = NOW) -> list[str]:
 
 
 def time_axis(dimension: TimeDimension, now: datetime = NOW) -> TimeAxis:
-    return dimension.axis(now, {})
+    return bind(dimension, now, {})
 
 
 # ---------------------------------------------------------------- kinds

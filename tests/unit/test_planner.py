@@ -8,9 +8,10 @@ import pytest
 
 from servo.core import canonical
 from servo.core.definitions import AssetDefinition, AssetKind, Dependency, Manifest
+from servo.core.dimensions import Dimension
 from servo.core.keys import AssetKey
 from servo.core.mappings import AllPartitions, PartitionMapping, TimeWindow
-from servo.core.partitions import Dimension, Partitioning
+from servo.core.partitions import Partitioning
 from servo.core.plan import Plan, PlannedTask, PlanRequest
 from servo.core.planner import NEVER_MADE, UP_TO_DATE, PlanningState, Version, make_plan
 from servo.core.scope import MAX_TASKS

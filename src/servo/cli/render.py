@@ -7,7 +7,7 @@ import click
 
 from servo.core.definitions import Manifest
 from servo.core.keys import AssetKey, PartitionKey, spell_scalar
-from servo.core.partitions import PartitionSet
+from servo.core.keysets import PartitionSet
 from servo.core.plan import Plan, PlanDiff, PlannedTask
 
 EACH = 30

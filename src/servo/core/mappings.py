@@ -18,18 +18,11 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from servo.core.axes import Axis, TimeAxis
+from servo.core.dimensions import Dimension, StaticDimension, TenantDimension, TimeDimension
 from servo.core.keys import PartitionKey, Scalar, normal_scalar, parse_scalar, spell_scalar
-from servo.core.partitions import (
-    Axis,
-    Dimension,
-    Partitioning,
-    PartitionSet,
-    Picks,
-    StaticDimension,
-    TenantDimension,
-    TimeAxis,
-    TimeDimension,
-)
+from servo.core.keysets import PartitionSet, Picks
+from servo.core.partitions import Partitioning
 from servo.errors import Invalid
 
 ABSENT_LIMIT = 1000

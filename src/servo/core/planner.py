@@ -24,9 +24,11 @@ from servo.core.definitions import (
     Dependency,
     Manifest,
 )
+from servo.core.dimensions import DynamicKeys, TimeDimension
 from servo.core.keys import AssetKey, PartitionKey, TaskKey, normal_scalar, spell_scalar
+from servo.core.keysets import PartitionSet
 from servo.core.mappings import Connection
-from servo.core.partitions import DynamicKeys, Partitioning, PartitionSet, TimeDimension
+from servo.core.partitions import Partitioning
 from servo.core.plain import to_plain
 from servo.core.plan import (
     Plan,

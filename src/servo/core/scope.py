@@ -19,10 +19,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from servo.core.definitions import AssetKind, Dependency, Manifest
+from servo.core.dimensions import DynamicKeys
 from servo.core.graph import Graph
 from servo.core.keys import AssetKey, PartitionKey
+from servo.core.keysets import PartitionSet
 from servo.core.mappings import Connection, connect
-from servo.core.partitions import DynamicKeys, Partitioning, PartitionSet
+from servo.core.partitions import Partitioning
 from servo.core.plan import PlanRequest
 from servo.core.selection import meant, named, select
 from servo.errors import Invalid, did_you_mean

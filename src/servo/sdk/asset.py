@@ -14,9 +14,10 @@ from types import FunctionType, MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from servo.core.definitions import AssetDefinition, CodeLocation, Dependency
+from servo.core.dimensions import Dimension
 from servo.core.keys import AssetKey
 from servo.core.mappings import PartitionMapping
-from servo.core.partitions import Dimension, Partitioning
+from servo.core.partitions import Partitioning
 from servo.errors import Invalid
 
 P = ParamSpec("P")

@@ -3,7 +3,7 @@
     DailyPartition("date", start="2024-01-01")
     [HourlyPartition("hour", start="2024-01-01"), StaticPartition("region", ["eu", "us"])]
 
-Each is a plain function that makes a dimension of servo.core.partitions; the name is the user's.
+Each is a plain function that makes a dimension of servo.core.dimensions; the name is the user's.
 `start` and `end` are local to `timezone`: a date, a datetime without offset, or its ISO spelling.
 `end` is where the last window may end. `end_offset` adds windows that have not ended yet (or, when
 negative, waits for more). `format` is how people see and type the keys; it is no part of identity.
@@ -13,8 +13,7 @@ negative, waits for more). `format` is how people see and type the keys; it is n
 from collections.abc import Iterable
 from datetime import date, datetime
 
-from servo.core.keys import Scalar, normal_scalar, spell_scalar
-from servo.core.partitions import (
+from servo.core.dimensions import (
     DynamicDimension,
     Grain,
     StaticDimension,
@@ -22,6 +21,7 @@ from servo.core.partitions import (
     TimeDimension,
     local_time,
 )
+from servo.core.keys import Scalar, normal_scalar, spell_scalar
 from servo.errors import Invalid, did_you_mean
 
 When = str | date | datetime
