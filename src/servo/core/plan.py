@@ -137,14 +137,18 @@ def fingerprint(assets: Mapping[str, PlannedAsset], tasks: Iterable[PlannedTask]
 _CHUNK = 500
 
 
+_FIELDS = [(name, f'"{name}":'.encode()) for name in sorted(PlannedAsset.__struct_fields__)]
+
+
 def _spec(asset: PlannedAsset, known: dict[int, bytes]) -> bytes:
     """The canonical JSON of an asset. Assets share most of their policies: each is spelled once."""
     fields = []
-    for name in sorted(PlannedAsset.__struct_fields__):
+    for name, spelled_name in _FIELDS:
         value = getattr(asset, name)
-        if id(value) not in known:
-            known[id(value)] = canonical.dumps(value)
-        fields.append(f'"{name}":'.encode() + known[id(value)])
+        spelled = known.get(id(value))
+        if spelled is None:
+            spelled = known[id(value)] = canonical.dumps(value)
+        fields.append(spelled_name + spelled)
     return b"{" + b",".join(fields) + b"}"
 
 

@@ -74,7 +74,7 @@ def make_plan(request: PlanRequest, manifest: Manifest, state: PlanningState) ->
     if state.now.tzinfo is None:
         raise Invalid(f"the time to plan for, {state.now}, has no time zone; give one")
     scope = Scope(request, manifest, state.now, state.dynamic)
-    selected = sorted(scope.selected)
+    selected = sorted(scope.selected, key=lambda key: key.canonical)
     assets = _planned_assets(scope.definitions[k] for k in selected if scope.partitions[k])
     tasks = sorted(_Planner(scope, request, state, assets).tasks(), key=lambda task: task.key)
     return Plan(
@@ -129,7 +129,7 @@ def _planned_dependency(dependency: Dependency) -> dict[str, Any]:
 
 
 def _in_order(dependencies: Iterable[Dependency]) -> list[Dependency]:
-    return sorted(dependencies, key=lambda d: (d.upstream, d.parameter or ""))
+    return sorted(dependencies, key=lambda d: (d.upstream.canonical, d.parameter or ""))
 
 
 def _by_name(checks: Iterable[CheckDefinition]) -> list[CheckDefinition]:

@@ -126,12 +126,13 @@ class Scope:
         self._check_dimensions()
         below: dict[AssetKey, list[_Below]] = {key: [] for key in self.selected}
         above: dict[AssetKey, AssetKey] = {}
-        for key in sorted(self.selected):
+        for key in sorted(self.selected, key=lambda key: key.canonical):
             for dependency in self.definitions[key].dependencies:
-                if dependency.upstream in below:
-                    found = _Below(key, self.connection(key, dependency))
-                    below[dependency.upstream].append(found)
-                    above[key] = min(above.get(key, dependency.upstream), dependency.upstream)
+                upstream = dependency.upstream
+                if upstream in below:
+                    below[upstream].append(_Below(key, self.connection(key, dependency)))
+                    if key not in above or upstream < above[key]:
+                        above[key] = upstream
         leading_up = self._graph.ancestors(self._meant)
         up = {k for k in self.selected if k not in self._meant and k in leading_up and below[k]}
         self._limited = any(
