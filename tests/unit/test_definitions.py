@@ -578,3 +578,10 @@ def test_a_part_that_refuses_itself_is_told_with_its_path() -> None:
     data["assets"][0]["retry"]["max_attempts"] = 0
     with pytest.raises(Invalid, match=r"max_attempts is 0; .* at `\$\.assets\[0\]\.retry`"):
         load(json.dumps(data).encode())
+
+
+def test_a_selection_that_cannot_be_read_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(Invalid, match="schedule 'nightly': "):
+        ScheduleDefinition(name="nightly", selection="((", cron="0 1 * * *")
+    with pytest.raises(Invalid, match="sensor 'files': "):
+        SensorDefinition(name="files", selection="and", code=CODE)

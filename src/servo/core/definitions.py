@@ -31,6 +31,7 @@ from servo.core.policies import (
     Timeouts,
 )
 from servo.core.selection import SelectionAttributes
+from servo.core.selection import parse as parse_selection
 from servo.core.zones import zone
 from servo.errors import Invalid
 
@@ -152,6 +153,7 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         try:
+            parse_selection(self.selection)
             cron.parse(self.cron)
             zone(self.timezone)
         except Invalid as why:
@@ -168,6 +170,10 @@ class SensorDefinition(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
 
     def __post_init__(self) -> None:
+        try:
+            parse_selection(self.selection)
+        except Invalid as why:
+            raise Invalid(f"sensor {self.name!r}: {why}") from None
         if not 1_000 <= self.interval_ms <= MAX_MS:
             raise Invalid(
                 f"sensor {self.name!r}: interval_ms is {self.interval_ms}; give 1000 to {MAX_MS}"
