@@ -1,6 +1,6 @@
 """Where the world may be touched.
 
-Time, randomness and environment variables come from one module, `servo.adapters.system`, and are
+Time, randomness, ids and environment variables come from one module, `servo.adapters.system`, and are
 handed to everything else as values. The pure rooms (`core`, `events`, `fold`) do no input or output
 at all. The rules read the syntax tree and follow names through imports and aliases, so that another
 spelling of the same call is found too. They are a fence for honest people, not a sandbox: a name put
@@ -32,6 +32,8 @@ WORLD = {
     "datetime.datetime.today": "clock",
     "datetime.date.today": "clock",
     "os.times": "clock",
+    "servo.core.ids.UlidSource": "ids",
+    "servo.core.ids.make_ulid": "ids",
     "os.environ": "environment",
     "os.environb": "environment",
     "os.getenv": "environment",

@@ -42,6 +42,8 @@ def test_no_test_sleeps_on_the_real_clock() -> None:
         "from random import Random",
         "import secrets",
         "from uuid import uuid4",
+        "from servo.core.ids import UlidSource",
+        "from servo.core import ids\nids.make_ulid(0, 0)",
         "from os import urandom",
         "import os\nos.urandom(8)",
         "import os as o\no.environ['X']",

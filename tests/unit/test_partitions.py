@@ -656,8 +656,9 @@ def test_a_day_within_a_week_is_no_key_and_the_nearest_are_told() -> None:
 
 def test_what_is_no_time_is_told_how_to_write_one() -> None:
     keys = keys_of(DailyPartition("date", start="2023-01-02"))
-    with pytest.raises(Invalid, match="'31/03/2023'; write a time like 2023-01-02"):
-        keys.where(date="31/03/2023")
+    for text in ("31/03/2023", "2023-13-01", "2023-02-30", "soon"):
+        with pytest.raises(Invalid, match=f"'{text}'; write a time like 2023-01-02"):
+            keys.where(date=text)
 
 
 def test_a_set_too_large_for_len_knows_its_size() -> None:

@@ -403,7 +403,7 @@ class TimeAxis:
         moment = self._moment(text)
         if not self.count:
             hint = "no window of it has ended yet"
-        elif moment is None and not _PERIOD.fullmatch(text):
+        elif moment is None and self._stretch(text) is None:
             hint = f"write a time like {self.label(0)}"
         else:
             at, exists = moment or (self.start(0) - 1, True)

@@ -22,8 +22,8 @@ from servo.core.mappings import PartitionMapping, check_mapping
 from servo.core.partitions import Partitioning
 from servo.core.plain import from_plain, read_json, to_plain, user_data
 from servo.core.policies import (
+    DEFAULT_GATING,
     DEFAULT_SEVERITY,
-    GATING_PRESETS,
     GatingPolicy,
     Resources,
     RetryPolicy,
@@ -108,7 +108,7 @@ class AssetDefinition(msgspec.Struct, frozen=True, kw_only=True):
     code_version: str = ""
     """A fingerprint of what the function does; the same text means the same behaviour."""
     checks: tuple[CheckDefinition, ...] = ()
-    gating: GatingPolicy = GATING_PRESETS["standard"]
+    gating: GatingPolicy = DEFAULT_GATING
     retry: RetryPolicy = RetryPolicy()
     timeouts: Timeouts = Timeouts()
     resources: Resources = Resources()
