@@ -1,9 +1,12 @@
 """What can go wrong, named by what the caller must do.
 
     ServoError
-    └── Invalid            fix the input; trying again changes nothing
-
-The kinds that a running engine needs (retry, stop, wait, call for help) come with it.
+    ├── Invalid            fix the input; trying again changes nothing
+    ├── Conflict           somebody was first: look again, then try again
+    ├── Fenced             somebody newer leads: stop, and touch nothing more
+    ├── Unavailable        it did not happen: wait, then try again
+    │   └── Uncertain      nobody knows whether it happened: read back before anything else
+    └── Corrupt            stored bytes are not what was written: call for help, guess nothing
 
 A message is for a person who did not write this code. It names the thing, says what was found and
 what was expected, and ends with what to do next; it never needs a traceback beside it.
@@ -26,6 +29,26 @@ class Invalid(ServoError, ValueError):
     def __init__(self, message: str, *, position: int | None = None) -> None:
         super().__init__(message)
         self.position = position
+
+
+class Conflict(ServoError):
+    """Somebody else was first. Nothing of ours happened; what is there now decides what to do."""
+
+
+class Fenced(ServoError):
+    """A leader with a higher epoch exists, so this one must do nothing more."""
+
+
+class Unavailable(ServoError):
+    """The store or the log did not answer, or has no room. It did not happen."""
+
+
+class Uncertain(Unavailable):
+    """The answer was lost: it may have happened, and may even happen later."""
+
+
+class Corrupt(ServoError):
+    """What is stored is not what was written: changed, cut short, swapped or gone."""
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

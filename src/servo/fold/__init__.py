@@ -1,0 +1,1 @@
+"""The fold: from placed facts to tables. Pure: no input or output, no clock."""

@@ -1,0 +1,1 @@
+"""What the engine asks of the world: small Protocols whose docstrings are the contracts."""
