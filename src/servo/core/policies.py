@@ -166,9 +166,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         draw = int.from_bytes(digest[:8], "big")  # in [0, 2**64)
         return delay - (delay * self.jitter_percent * draw // (100 << 64))
 
-    def decide(self, failure: TaskFailure, attempt: int, seed: str = "") -> RetryDecision:
+    def decide(
+        self, failure: TaskFailure, attempt: int, seed: str = "", *, retriable: bool | None = None
+    ) -> RetryDecision:
         """What follows the failure of `attempt`: the number of attempts so far, from 1, leaving out
-        those that were interrupted."""
+        those that were interrupted. `retriable` is the code's own default where it was recorded
+        with the failure, so that a later table of codes decides nothing about the past."""
         _whole("retry decision: attempt", attempt, 1)
         code = failure.code
         if code is FailureCode.INTERRUPTED:
@@ -183,7 +186,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return _no(f"no_retry_on names {name}")
         if name := next((n for n in self.retry_on if n in names), None):
             return _again(delay, f"retry_on names {name}")
-        if code.row.retriable:
+        if code.row.retriable if retriable is None else retriable:
             return _again(delay, f"{code} is {code.row.category}, which is retried")
         return _no(f"{code} is {code.row.category}, which is not retried unless retry_on names it")
 

@@ -582,6 +582,11 @@ def edge_effect(upstream: TaskState, bar: Bar | None = None) -> EdgeEffect | Non
     return EDGES.get((upstream, bar)) or EDGES.get((upstream, None))
 
 
+def edge_weight(effect: EdgeEffect) -> int:
+    """Which of several effects at one place speaks for the task: the heaviest."""
+    return _WEIGHT[effect]
+
+
 def resolve_edge(upstream: TaskState, bar: Bar | None = None) -> EdgeResolution | None:
     """How an edge resolves, given its upstream task; None while that has not ended."""
     effect = edge_effect(upstream, bar)

@@ -1,0 +1,104 @@
+"""Ready-dispatch and dispatcher: which attempts to ask for, and which to hand to the executor.
+
+Asking is a fact, handing over is an effect: the first is decided here and becomes durable before the
+second is done. Handing over is idempotent, so the dispatcher may name an attempt again.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+from servo.control.moment import Moment
+from servo.core.states import TaskState
+from servo.events.orchestration import DispatchRequested
+from servo.fold.records import Attempt
+from servo.fold.runs import RunFold
+from servo.fold.state import State
+from servo.ports.executor import Work
+
+MAX_AT_ONCE = 1_000
+"""Attempts asked for in one segment, so that one huge run does not make one huge segment."""
+
+
+def ready_dispatch(view: State, moment: Moment) -> list[DispatchRequested]:
+    """Ask for attempts of tasks that can go, as many as the executor takes.
+
+    High priority first; among equals the run with the fewest attempts at work, then the older run.
+    Runs whose code cannot be loaded here wait for an engine that can.
+    """
+    free = min(moment.slots, MAX_AT_ONCE)
+    if free <= 0:
+        return []
+    queue: list[tuple[int, int, int, list[str]]] = []
+    chosen: list[RunFold] = []
+    for run in view.active_runs():
+        trigger = run.run.trigger
+        head = run.first_ready() if run.run.stop is None else None
+        if head is not None and trigger is not None and moment.loads(trigger.code_ref):
+            chosen.append(run)
+            keys = run.take_ready(free)[::-1]
+            queue.append((head[0], len(run.open), len(chosen) - 1, keys))
+    heapq.heapify(queue)
+    asked: list[DispatchRequested] = []
+    while queue and len(asked) < free:
+        _, busy, number, keys = heapq.heappop(queue)
+        run = chosen[number]
+        assert run.shape is not None
+        key = keys.pop()
+        asked.append(
+            DispatchRequested(
+                run_id=run.run_id,
+                task_key=key,
+                attempt=run.tasks[key].attempt + 1,
+                worker=moment.worker,
+            )
+        )
+        if keys:
+            priority = -run.shape.rules(keys[-1]).priority
+            heapq.heappush(queue, (priority, busy + 1, number, keys))
+    return asked
+
+
+def dispatcher(view: State, moment: Moment, held: frozenset[str]) -> Iterator[Work]:
+    """Attempts that were asked of this executor and that it does not hold."""
+    for run in view.active_runs():
+        for key in run.open:
+            attempt = run.tasks[key].current
+            assert attempt is not None
+            if (
+                run.tasks[key].state is TaskState.DISPATCHED
+                and attempt.worker == moment.worker
+                and attempt.attempt_id not in held
+                and run.run.stop is None
+            ):
+                yield work(view, run, key, attempt)
+
+
+def work(view: State, run: RunFold, key: str, attempt: Attempt) -> Work:
+    assert run.shape is not None and run.run.trigger is not None
+    planned = run.shape.tasks[key]
+    rules = run.shape.rules(key)
+    return Work(
+        run_id=run.run_id,
+        task_key=key,
+        attempt=attempt.number,
+        attempt_id=attempt.attempt_id,
+        asset_key=planned.asset,
+        asset_id=view.asset_id(planned.asset),
+        partition_key=planned.partition or "",
+        code_ref=run.run.trigger.code_ref,
+        code_version=rules.code_version,
+        heartbeat_ms=rules.timeouts.heartbeat_ms,
+        execution_ms=rules.timeouts.execution_ms,
+    )
+
+
+def stopping(view: State, held: Iterable[str]) -> list[str]:
+    """Ids of attempts that the executor holds and nobody wants any more."""
+    wanted: set[str] = set()
+    for run in view.active_runs():
+        if run.run.stop is None:
+            for key in run.open:
+                attempt = run.tasks[key].current
+                assert attempt is not None
+                wanted.add(attempt.attempt_id)
+    return sorted(set(held) - wanted)
