@@ -458,6 +458,14 @@ class State:
         record = self.records["assets"].get((asset_key,))
         return record.asset_id if record is not None else None
 
+    def run_row(self, run_id: str) -> Row | None:
+        """The row of a run that is in memory."""
+        run = self.runs.get(run_id)
+        if run is None or not run.exists:
+            return None
+        total = len(run.shape.tasks) if run.shape is not None else 0
+        return runs.row(runs.RunRow(run_id, run.run, run.counts, total))
+
     def active_runs(self) -> Iterator[RunFold]:
         """Runs that have not ended, in the order in which they were asked for."""
         yield from sorted(

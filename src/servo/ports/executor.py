@@ -3,16 +3,18 @@
 * `submit` is idempotent by attempt id: asking twice runs once. It does not wait for the attempt.
 * An executor holds an attempt from `submit` until its result is acknowledged (durable), so that
   `held` never misses one whose report is still on its way.
-* Reports go to the function it was started with; it returns when they are durable. `Fenced` or any
-  other error there ends nothing: the attempt is simply no longer anybody's business.
+* Reports go to the function it was started with; its answer is there when they are durable. An error
+  there (`Fenced`) means that the attempt is no longer anybody's business: the executor lets it go.
 * `cancel` asks: the attempt reports `cancelled` when it has stopped, or finishes as if not asked.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from asyncio import Future
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
+from servo.core.segments import Place
 from servo.events.envelope import Fact
 
 
@@ -32,16 +34,15 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     execution_ms: int | None
 
 
-Report = Callable[[Sequence[Fact]], Awaitable[None]]
+Report = Callable[[Sequence[Fact]], "Future[Place]"]
 """Facts that belong together: they become durable together."""
 
 
 class Executor(Protocol):
-    worker: str
-    """Where its attempts run, for `DispatchRequested`: `process:WRITER` if they die with us."""
-
-    def start(self, report: Report, alive: Callable[[str], None]) -> None:
-        """`alive` is told the id of each attempt that gave a sign of life."""
+    def start(self, writer_id: str, report: Report, alive: Callable[[str], None]) -> str:
+        """Begin to take work. Returns where attempts will run, for `DispatchRequested`:
+        `process:WRITER` if they die with the process. `alive` is told the id of each attempt that
+        gave a sign of life."""
         ...
 
     def slots(self) -> int:

@@ -2,7 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from servo.core.states import TaskState
+import msgspec
+
+from servo.core.states import RunState, RunTransitionReason, TaskState
 from servo.events.orchestration import RunTriggered, Stop
 from servo.fold.projection import mark_columns, mark_values, read_mark
 from servo.fold.records import Run, RunStop
@@ -116,4 +118,29 @@ def load(row: Row) -> Run:
         else None,
         begun=mark("begun"),
         last=(get["row_position"], get["row_index"], get["last_at"]),
+    )
+
+
+class Summary(NamedTuple):
+    """What most people want to know of a run."""
+
+    run_id: str
+    state: RunState
+    reason: RunTransitionReason
+    triggered_at: int
+    ended_at: int | None
+    counts: dict[str, int]
+    """How many tasks are in each state that is an end."""
+
+
+def summary(row: Row) -> Summary:
+    get: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    found = {state.value: get[f"tasks_{state.lower()}"] for state in _COUNTED}
+    return Summary(
+        get["run_id"],
+        RunState(get["state"]),
+        msgspec.convert(get["reason"], RunTransitionReason),
+        get["triggered_at"],
+        get["ended_at"],
+        {state: count for state, count in found.items() if count},
     )

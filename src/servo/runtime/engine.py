@@ -1,0 +1,576 @@
+"""The engine: one process's part in one workspace.
+
+    leader      holds the claim of the highest epoch: folds, decides, appends, acts, publishes
+    follower    folds what others append; appends requests and reports of its own
+    batch       facts that callers handed in at the same time; they share a segment
+    step        one batch: fold it as an overlay, let the controllers decide on what comes of it, append
+                facts and intents as one segment, and only then answer and act
+
+The order of a step, and what a crash leaves:
+
+    fold batch ─▶ decide ─▶ fold intents ─▶ append (durable) ─▶ keep ─▶ answer callers ─▶ hand out work
+         nothing happened: callers were told nothing │ it all happened: the next leader finds what
+                                                     │ was asked for and not begun
+
+If the position turns out to be taken, the overlay is taken back and the newcomers are folded. A higher
+epoch among them: `Fenced`, and nothing is done any more. Otherwise the facts of the batch go into the
+next segment, and intents are computed again, because they were decided on a state that never was.
+
+Who leads: on a local folder the holder of the operating system's lock; elsewhere the holder of the
+lease. Either is only a reason to try; the claim in the ledger decides. Before it claims, an engine
+loads the newest manifest and catches up with the head.
+
+Publishing runs beside the steps: changed records are taken between two steps, frozen as they are, and
+become Parquet while the fold goes on. What has ended leaves memory once it is published.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from servo.control.anti_entropy import anti_entropy
+from servo.control.deadlines import deadlines
+from servo.control.dispatch import dispatcher, ready_dispatch, stopping, work
+from servo.control.heartbeats import heartbeats
+from servo.control.moment import Moment
+from servo.core.segments import Place
+from servo.errors import Conflict, Corrupt, Fenced, Unavailable
+from servo.events.envelope import ENGINE, Event, Fact, Placed, encode, moment, place
+from servo.events.execution import TaskFinished
+from servo.events.orchestration import DispatchRequested, LeaderClaimed, RunCancelRequested
+from servo.fold.records import Claim
+from servo.fold.state import State, Taken, admit
+from servo.fold.table import Row, Table
+from servo.fold.tables import TABLES, runs
+from servo.fold.tables.run_keys import RunKeys
+from servo.ledger.journal import Journal, backoff
+from servo.ledger.lease import Lease
+from servo.ledger.loader import load_needs, load_state
+from servo.ledger.manifest import moment_text
+from servo.ledger.publisher import Publisher
+from servo.ledger.snapshot import Snapshot
+from servo.ports.executor import Executor
+from servo.ports.store import Store
+from servo.ports.system import System
+
+PROBE_US = 200_000
+"""How often an idle engine looks for segments that others wrote."""
+PUBLISH_US = 500_000
+"""How long changed rows wait for others to be published with them."""
+TICK_US = 1_000_000
+"""How often heartbeats are looked through."""
+GAP_US = 5_000_000
+"""A silence of this length, or a clock that jumped by it: nobody was listening."""
+MAX_QUEUE = 8_192
+"""Events that wait for a segment; callers beyond it wait to hand theirs in."""
+MAX_BATCH = 2_048
+
+
+class _Batch(NamedTuple):
+    events: list[Event]
+    answer: "asyncio.Future[Place]"
+
+
+class Engine:
+    def __init__(
+        self,
+        store: Store,
+        system: System,
+        executor: Executor | None = None,
+        *,
+        loads: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self.store = store
+        self.writer_id = system.new_id()
+        self.state = State()
+        self.leading = False
+        self.changed: list[Callable[[Sequence[Placed]], None]] = []
+        """Told of every segment once it is durable and folded."""
+        self._system = system
+        self._executor = executor
+        self._loads = loads
+        self._worker = ""
+        self._journal = Journal(store.log, self.writer_id, system.new_id)
+        self._publisher = Publisher(store.objects, system.new_id)
+        self._snapshot: Snapshot | None = None
+        self._lease = Lease(store.objects, system, self.writer_id)
+        self._epoch = 0
+        self._queue: list[_Batch] = []
+        self._queued = 0
+        self._turn = asyncio.Lock()
+        """A follower does one thing at a time; a leader's steps are alone with the state anyway."""
+        self._room = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._heard: dict[str, int] = {}
+        self._as_of = 0
+        self._listening_since = 0
+        self._clocks = (0, 0)
+        self._ticked = 0
+        self._probed = 0
+        self._unpublished: list[Taken] = []
+        self._publishing: asyncio.Task[None] | None = None
+        self._published_at = 0
+        self._published = False
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._room.set()
+
+    # --- Reading ----------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Load the newest revision and catch up with the head of the ledger."""
+        manifest = await self._publisher.open()
+        self._snapshot = Snapshot(self.store.objects, TABLES, manifest)
+        self.state = await load_state(self._snapshot, self.store.objects)
+        head = await self._journal.head()
+        if head < self.state.position:
+            raise Corrupt(
+                f"the ledger ends at segment {head}, but revision {manifest.revision} covers it up to"
+                f" {self.state.position}: it was cut short; restore it from a copy"
+            )
+        await self.catch_up()
+
+    async def follow(self) -> None:
+        """As a follower: fold what others appended."""
+        async with self._turn:
+            if not self.leading:
+                await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Fold what others appended. `Fenced` if one of them leads now and this engine did."""
+        while found := await self._journal.read(self.state.position + 1):
+            for segment in found:
+                placed = admit(self.state, segment)
+                await self._load(p.event for p in placed)
+                self.state.fold(placed)
+                self.state.advance(segment.header.position, segment.header.hash)
+                self.state.keep()
+                self._tell(placed)
+                if self.leading and self.state.epoch > self._epoch:
+                    raise self._fence()
+        self._as_of = self._system.now()
+        self._probed = self._system.monotonic()
+
+    async def run_of_key(self, run_key: str) -> Claim | None:
+        """The claim that owns a run key."""
+        known = self.state.records[RunKeys.table.name].get((run_key,))
+        if known is None:
+            assert self._snapshot is not None, "open() comes first"
+            rows = await self._snapshot.find(RunKeys.table, [(run_key,)])
+            known = RunKeys().load(rows[0])[1] if rows else None
+        return known.owner if known is not None else None
+
+    async def knows_run(self, run_id: str) -> bool:
+        run = self.state.runs.get(run_id)
+        return run.exists if run is not None else await self._run_row(run_id) is not None
+
+    async def summary(self, run_id: str) -> runs.Summary | None:
+        """How a run stands, whether it is in memory or not. None: there is no such run."""
+        row = self.state.run_row(run_id) or await self._run_row(run_id)
+        return runs.summary(row) if row is not None else None
+
+    async def _run_row(self, run_id: str) -> Row | None:
+        assert self._snapshot is not None, "open() comes first"
+        rows = await self._snapshot.find(runs.TABLE, [(run_id,)])
+        return rows[0] if rows else None
+
+    def new_id(self) -> str:
+        return self._system.new_id()
+
+    async def _load(self, events: Iterable[Event]) -> None:
+        assert self._snapshot is not None, "open() comes first"
+        await load_needs(self.state, events, self._snapshot, self.store.objects)
+
+    def _tell(self, placed: Sequence[Placed]) -> None:
+        for listener in self.changed:
+            listener(placed)
+
+    # --- Writing ----------------------------------------------------------------------------------
+
+    def event(self, fact: Fact, source: str, actor: str | None = None) -> Event:
+        """The fact in its envelope, as of now."""
+        return Event(
+            event_id=self._system.new_id(),
+            event_type=type(fact).__name__,
+            event_version=fact.version,
+            timestamp=moment(self._system.now()),
+            source=source,
+            tenant_id=self.store.tenant,
+            workspace_id=self.store.workspace,
+            domain=fact.domain,
+            idempotency_key=fact.key(),
+            actor=actor,
+            payload=fact,
+        )
+
+    async def submit(
+        self, facts: Sequence[Fact], *, source: str, actor: str | None = None
+    ) -> Place:
+        """Write facts, together; return the place of the first when they are durable.
+
+        A leader puts them into its next segment. Any other engine appends them itself, as a report.
+        """
+        if not self.leading and self._failure is None:
+            async with self._turn:
+                if not self.leading:
+                    return await self._report(facts, source, actor)
+        while self._queued >= MAX_QUEUE:
+            self._room.clear()
+            await self._room.wait()
+        return await self.hand_in(facts, source, actor)
+
+    def hand_in(
+        self, facts: Sequence[Fact], source: str, actor: str | None = None
+    ) -> "asyncio.Future[Place]":
+        """As `submit` of a leader, without waiting for room: for those who cannot be many."""
+        answer: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        if self._failure is not None:
+            answer.set_exception(self._failure)
+            return answer
+        events = [self.event(fact, source, actor) for fact in facts]
+        self._queue.append(_Batch(events, answer))
+        self._queued += len(events)
+        self._wake.set()
+        return answer
+
+    async def _report(self, facts: Sequence[Fact], source: str, actor: str | None) -> Place:
+        events = [self.event(fact, source, actor) for fact in facts]
+        tries = 0
+        while True:
+            await self.catch_up()
+            placed = place(events, self.state.position + 1)
+            await self._load(events)
+            try:
+                header = await self._append(events, "reporter", self.state.epoch)
+            except Conflict:
+                tries += 1
+                await asyncio.sleep(backoff(tries, events[0].event_id))
+                continue
+            self.state.fold(placed)
+            self.state.advance(header.position, header.hash)
+            self.state.keep()
+            self._tell(placed)
+            return placed[0].place
+
+    async def _append(self, events: Sequence[Event], kind: Any, epoch: int) -> Any:
+        return await self._journal.append(
+            [encode(event) for event in events],
+            position=self.state.position + 1,
+            prev_hash=self.state.hash,
+            epoch=epoch,
+            kind=kind,
+            written_at=moment_text(self._system.now()),
+        )
+
+    # --- Leading ----------------------------------------------------------------------------------
+
+    async def try_lead(self) -> bool:
+        """Lead if nobody else seems to."""
+        if self.store.lock is not None:
+            if not self.store.lock.acquire():
+                return False
+        elif not await self._lease.is_free():
+            return False
+        async with self._turn:
+            await self.lead()
+        return True
+
+    async def lead(self) -> None:
+        """Catch up, then claim the workspace."""
+        await self._lease_or_lock()
+        await self.open()
+        while True:
+            epoch = self.state.epoch + 1
+            event = self.event(LeaderClaimed(epoch=epoch, writer_id=self.writer_id), ENGINE)
+            try:
+                header = await self._append([event], "leader", epoch)
+            except Conflict:
+                await self.catch_up()
+                continue
+            placed = place([event], header.position)
+            self.state.fold(placed)
+            self.state.advance(header.position, header.hash)
+            self.state.keep()
+            break
+        self._epoch = epoch
+        self.leading = True
+        self._as_of = self._listening_since = self._system.now()
+        self._clocks = (self._system.now(), self._system.monotonic())
+        self._tell(placed)
+        if self._executor is not None:
+            self._worker = self._executor.start(self.writer_id, self._reported, self._alive)
+
+    async def _lease_or_lock(self) -> None:
+        if self.store.lock is None:
+            await self._lease.renew()
+
+    def _fence(self) -> Fenced:
+        """Somebody newer leads: from here on nothing is written, answered or handed out."""
+        self.leading = False
+        error = Fenced(
+            f"writer {self.state.leader} leads this workspace since epoch {self.state.epoch}; this"
+            f" process led in epoch {self._epoch} and does nothing more"
+        )
+        self._fail(error)
+        return error
+
+    def _fail(self, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            error = Unavailable("the engine was told to end before this was written")
+        self._failure = error
+        batches, self._queue, self._queued = self._queue, [], 0
+        for batch in batches:
+            if not batch.answer.done():
+                batch.answer.set_exception(error)
+                batch.answer.exception()  # it may be that nobody waits for it any more
+        self._room.set()
+        self._wake.set()
+
+    def _reported(self, facts: Sequence[Fact]) -> "asyncio.Future[Place]":
+        return self.hand_in(facts, "worker")
+
+    def _alive(self, attempt_id: str) -> None:
+        self._heard[attempt_id] = self._system.now()
+
+    async def step(self) -> bool:
+        """One segment. False: there was nothing to write."""
+        batches = self._drain()
+        try:
+            while True:
+                try:
+                    return await self._write(batches)
+                except Conflict:
+                    self.state.undo()
+                    await self.catch_up()
+        except BaseException as error:
+            # Whether the segment landed may be unknown; nobody is told that it did.
+            if self.state.pending:
+                self.state.undo()
+            self._queue[:0] = batches
+            self._fail(error)
+            raise
+
+    def _drain(self) -> list[_Batch]:
+        taken, count = 0, 0
+        while taken < len(self._queue) and count < MAX_BATCH:
+            count += len(self._queue[taken].events)
+            taken += 1
+        batches, self._queue = self._queue[:taken], self._queue[taken:]
+        self._queued -= count
+        if self._queued < MAX_QUEUE:
+            self._room.set()
+        return batches
+
+    async def _write(self, batches: Sequence[_Batch]) -> bool:
+        events = [event for batch in batches for event in batch.events]
+        await self._load(events)
+        position = self.state.position + 1
+        placed = place(events, position)
+        self.state.fold(placed)
+        # An executor holds an attempt until its result is durable; the slot is free in what follows.
+        now = self._now(sum(type(event.payload) is TaskFinished for event in events))
+        intents = [self.event(fact, ENGINE) for fact in self._decide(now)]
+        if not events and not intents:
+            self.state.undo()
+            return False
+        decided = [
+            Placed(position, len(events) + i, p.at, p.event)
+            for i, p in enumerate(place(intents, position))
+        ]
+        self.state.fold(decided)
+        header = await self._append([*events, *intents], "leader", self._epoch)
+        self.state.advance(header.position, header.hash)
+        self.state.keep()
+        self._as_of = now.now
+        self._answer(batches, position)
+        self._act([*events, *intents])
+        self._tell([*placed, *decided])
+        return True
+
+    def _now(self, freed: int = 0) -> Moment:
+        executor = self._executor
+        return Moment(
+            now=self._system.now(),
+            as_of=self._as_of,
+            worker=self._worker,
+            slots=executor.slots() + freed if executor is not None and not self._closing else 0,
+            loads=self._loads,
+            listening_since=self._listening_since,
+            heard=self._heard,
+            alone=self.store.lock is not None,
+        )
+
+    def _decide(self, now: Moment) -> list[Fact]:
+        """All controllers, on the overlay. Retries and fresh tasks share the executor's slots."""
+        self.state.wake(now.now)
+        intents: list[Fact] = []
+        if now.now - self._ticked >= TICK_US or now.now < self._ticked:
+            self._ticked = now.now
+            intents += anti_entropy(self.state, now)
+            intents += heartbeats(self.state, now)
+        intents += deadlines(self.state, now)
+        intents += ready_dispatch(self.state, now)
+        return intents
+
+    def _answer(self, batches: Sequence[_Batch], position: int) -> None:
+        index = 0
+        for batch in batches:
+            if not batch.answer.done():
+                batch.answer.set_result(Place(position, index))
+            index += len(batch.events)
+
+    def _act(self, events: Sequence[Event]) -> None:
+        """What durable facts ask for: hand out attempts, tell workers to stop."""
+        if self._executor is None:
+            return
+        stopped = False
+        for event in events:
+            fact = event.payload
+            if type(fact) is DispatchRequested:
+                run = self.state.runs[fact.run_id]
+                attempt = run.tasks[fact.task_key].current
+                if attempt is not None and attempt.number == fact.attempt:
+                    self._executor.submit(work(self.state, run, fact.task_key, attempt))
+            elif type(fact) is RunCancelRequested:
+                stopped = True
+        if stopped:
+            self._stop_unwanted()
+
+    def _stop_unwanted(self) -> None:
+        assert self._executor is not None
+        for attempt_id in stopping(self.state, self._executor.held()):
+            self._executor.cancel(attempt_id)
+
+    def _reconcile(self) -> None:
+        """Hand out what was asked for and got lost on the way; stop what nobody wants."""
+        if self._executor is None or self._closing:
+            return
+        for item in list(dispatcher(self.state, self._now(), self._executor.held())):
+            self._executor.submit(item)
+        self._stop_unwanted()
+        held = self._executor.held()
+        self._heard = {name: at for name, at in self._heard.items() if name in held}
+
+    # --- Living -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Lead until `close`. `Fenced`, or whatever else stops a leader, is raised."""
+        try:
+            while not (self._closing and not self._queue):
+                self._check_clocks()
+                wrote = await self.step()
+                self._publish_soon()
+                if wrote:
+                    await asyncio.sleep(0)  # others get a turn, also when the disk answers at once
+                else:
+                    await self._rest()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            self.leading = False
+
+    async def _rest(self) -> None:
+        """Wait for something to do, and look for what others did."""
+        if not self._queue:
+            self._wake.clear()
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(self._idle_us() / 1e6, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+        if self._system.monotonic() - self._probed >= PROBE_US:
+            await self.catch_up()
+            await self._lease_or_lock()
+            self._reconcile()
+
+    def _idle_us(self) -> int:
+        due = self.state.next_due()
+        if due is None:
+            return PROBE_US
+        return max(min(PROBE_US, due - self._system.now() + 1_000), 1_000)
+
+    def _check_clocks(self) -> None:
+        """After a sleep or a jump of the clock nobody was listening, so nobody is overdue."""
+        now, monotonic = self._system.now(), self._system.monotonic()
+        passed = monotonic - self._clocks[1]
+        if passed > GAP_US or abs((now - self._clocks[0]) - passed) > GAP_US:
+            self._listening_since = now
+            self._probed = 0
+        self._clocks = (now, monotonic)
+
+    async def close(self) -> None:
+        """Stop leading in good order: attempts at work are interrupted and reported."""
+        if self._executor is not None and self._worker:
+            await self._executor.close()
+        self._closing = True
+        self._wake.set()
+
+    async def leave(self) -> None:
+        """Publish what is left, and let others lead. Comes after `run` has returned."""
+        if self._failure is None:
+            await self.publish()
+        if self.store.lock is not None:
+            self.store.lock.release()
+        elif self._failure is None:
+            await self._lease.release()
+
+    # --- Publishing -------------------------------------------------------------------------------
+
+    def _publish_soon(self) -> None:
+        """Between two steps: finish a publish that is done, and start the next if it is time."""
+        if self._publishing is not None:
+            if not self._publishing.done():
+                return
+            done, self._publishing = self._publishing, None
+            error = done.exception()
+            if error is None:
+                self.state.evict()
+            elif not isinstance(error, Unavailable):
+                raise error
+        if not self.state.dirty and not self._unpublished and self._published:
+            return
+        now = self._system.monotonic()
+        if now - self._published_at < PUBLISH_US:
+            return
+        self._published_at = now
+        self._take()
+        self._publishing = asyncio.create_task(self._publish(self.state.position, self.state.hash))
+
+    def _take(self) -> None:
+        if self.state.dirty:
+            self._unpublished.append(self.state.take())
+
+    async def publish(self) -> None:
+        """Make everything that is durable visible now."""
+        if self._publishing is not None:
+            publishing, self._publishing = self._publishing, None
+            with suppress(Unavailable):  # its rows are tried again below
+                await publishing
+        self._take()
+        if self._unpublished or not self._published:
+            await self._publish(self.state.position, self.state.hash)
+
+    async def _publish(self, position: int, ledger_hash: str) -> None:
+        taken = list(self._unpublished)
+        rows = await asyncio.to_thread(_rows, taken)
+        manifest = await self._publisher.publish(
+            position=position,
+            ledger_hash=ledger_hash,
+            epoch=self._epoch,
+            published_at=self._system.now(),
+            rows=rows,
+        )
+        self._unpublished = self._unpublished[len(taken) :]
+        self._published = True
+        self._snapshot = Snapshot(self.store.objects, TABLES, manifest)
+
+
+def _rows(taken: Sequence[Taken]) -> dict[Table, list[Row]]:
+    rows: dict[Table, list[Row]] = {}
+    for some in taken:
+        for table, found in some.rows().items():
+            rows.setdefault(table, []).extend(found)
+    return rows

@@ -1,0 +1,1 @@
+"""What runs user code and reports how it went."""

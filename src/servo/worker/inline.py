@@ -1,0 +1,309 @@
+"""The inline executor: attempts run in the engine's own process.
+
+Functions run in threads, so that one that takes long does not hold up the engine; coroutines run on
+the engine's loop. What a thread cannot do is be stopped: an attempt that was cancelled or timed out
+is reported at once where nothing is lost by it, and its thread goes on until the function returns.
+
+A start is reported only of attempts that run for a while: a result implies it, and short tasks are
+most of them. All attempts are alive as long as the process is; `alive` is called for each of them.
+"""
+
+import asyncio
+import inspect
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import msgspec
+
+from servo.core.failures import FailureCode, TaskFailure, exception_type_names
+from servo.core.segments import Place
+from servo.events.envelope import Fact
+from servo.events.execution import (
+    File,
+    MaterializationCompleted,
+    Outcome,
+    TaskFinished,
+    TaskStarted,
+)
+from servo.ports.executor import Report, Work
+from servo.ports.system import System
+
+TICK = 0.25
+"""Seconds between looks at what runs."""
+CAPACITY = 32
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task returns to say that it made a version of its asset."""
+
+    files: tuple[File, ...] = ()
+    row_count: int | None = None
+    byte_size: int = 0
+    schema_hash: str | None = None
+
+
+Resolve = Callable[[Work], Callable[[], object]]
+"""Finds the code of an attempt: a function or coroutine function without parameters."""
+
+
+class _Attempt:
+    __slots__ = ("began", "cancelled", "over", "reported", "started", "task", "threaded", "work")
+
+    def __init__(self, work: Work, began: int, started: int) -> None:
+        self.work = work
+        self.began = began
+        self.started = started
+        self.over = False
+        """Its result is on its way; whatever comes after that is nobody's business."""
+        self.threaded = False
+        self.cancelled = False
+        self.reported = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class InlineExecutor:
+    def __init__(self, resolve: Resolve, system: System, capacity: int = CAPACITY) -> None:
+        self._resolve = resolve
+        self._system = system
+        self._capacity = capacity
+        self._attempts: dict[str, _Attempt] = {}
+        self._threads: list[Thread] = []
+        self._idle = 0
+        self._inbox: SimpleQueue[tuple[_Attempt, Callable[[], object]] | None] = SimpleQueue()
+        self._outbox: deque[tuple[_Attempt, object, BaseException | None, int]] = deque()
+        self._busy = 0
+        self._ticker: asyncio.Task[None] | None = None
+        self._closing = False
+        self._empty = asyncio.Event()
+
+    def start(self, writer_id: str, report: Report, alive: Callable[[str], None]) -> str:
+        self._writer_id = writer_id
+        self._report = report
+        self._alive = alive
+        self._loop = asyncio.get_running_loop()
+        self._ticker = self._loop.create_task(self._tick())
+        return f"process:{writer_id}"
+
+    def slots(self) -> int:
+        return 0 if self._closing else self._capacity - max(len(self._attempts), self._busy)
+
+    def held(self) -> frozenset[str]:
+        return frozenset(self._attempts)
+
+    def submit(self, work: Work) -> None:
+        if work.attempt_id in self._attempts or self._closing:
+            return
+        attempt = _Attempt(work, self._system.monotonic(), self._system.now())
+        self._attempts[work.attempt_id] = attempt
+        try:
+            call = self._resolve(work)
+        except Exception as error:  # noqa: BLE001 - whatever loading the user's code raises
+            self._done(attempt, None, error, 0)
+            return
+        if inspect.iscoroutinefunction(call):
+            attempt.task = self._loop.create_task(self._await(attempt, call))
+        else:
+            attempt.threaded = True
+            self._busy += 1
+            self._inbox.put((attempt, call))
+            if self._idle < self._inbox.qsize() and len(self._threads) < self._capacity:
+                thread = Thread(target=self._serve, name="servo-inline", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def cancel(self, attempt_id: str) -> None:
+        attempt = self._attempts.get(attempt_id)
+        if attempt is not None and not attempt.cancelled:
+            attempt.cancelled = True
+            if attempt.task is not None:
+                attempt.task.cancel()
+
+    async def close(self) -> None:
+        """Coroutines are interrupted; functions are waited for, because they cannot be."""
+        self._closing = True
+        for attempt in list(self._attempts.values()):
+            if attempt.task is not None:
+                attempt.task.cancel()
+        while self._attempts:
+            self._empty.clear()
+            await self._empty.wait()
+        for _ in self._threads:
+            self._inbox.put(None)
+        if self._ticker is not None:
+            self._ticker.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._ticker
+
+    # --- Running ----------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """The life of a thread."""
+        while True:
+            self._idle += 1
+            job = self._inbox.get()
+            self._idle -= 1
+            if job is None:
+                return
+            attempt, call = job
+            before = self._system.monotonic()
+            result: object = None
+            raised: BaseException | None = None
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - user code may raise anything at all
+                raised = error
+            self._outbox.append((attempt, result, raised, self._system.monotonic() - before))
+            try:
+                self._loop.call_soon_threadsafe(self._collect)
+            except RuntimeError:
+                return  # the loop is gone, and with it everybody who would want to know
+
+    def _collect(self) -> None:
+        while self._outbox:
+            attempt, result, raised, took = self._outbox.popleft()
+            self._busy -= 1
+            if inspect.isawaitable(result):
+                # A function that returned a coroutine: it goes on as one.
+                awaitable = result
+                attempt.task = self._loop.create_task(self._await(attempt, lambda a=awaitable: a))  # type: ignore[misc]  # a lambda cannot say its types
+            else:
+                self._done(attempt, result, raised, took)
+
+    async def _await(self, attempt: _Attempt, call: Callable[[], Any]) -> None:
+        before = self._system.monotonic()
+        result: object = None
+        raised: BaseException | None = None
+        limit = attempt.work.execution_ms
+        timeout = asyncio.timeout(None if limit is None else limit / 1000)
+        try:
+            async with timeout:
+                result = await call()
+        except asyncio.CancelledError as error:
+            raised = error
+        except TimeoutError as error:
+            raised = _TimedOut() if timeout.expired() else error
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything at all
+            raised = error
+        self._done(attempt, result, raised, self._system.monotonic() - before)
+
+    def _done(
+        self, attempt: _Attempt, result: object, raised: BaseException | None, took: int
+    ) -> None:
+        if attempt.over:
+            return
+        work = attempt.work
+        outcome, failure = self._verdict(attempt, raised)
+        facts: list[Fact] = []
+        if outcome is Outcome.SUCCEEDED and isinstance(result, Made) and work.asset_id is not None:
+            facts.append(
+                MaterializationCompleted(
+                    materialization_id=self._system.new_id(),
+                    run_id=work.run_id,
+                    task_key=work.task_key,
+                    attempt=work.attempt,
+                    asset_id=work.asset_id,
+                    asset_key=work.asset_key,
+                    partition_key=work.partition_key,
+                    code_version=work.code_version,
+                    files=result.files,
+                    row_count=result.row_count,
+                    byte_size=result.byte_size,
+                    schema_hash=result.schema_hash,
+                )
+            )
+        facts.append(self._finished(attempt, outcome, failure, took))
+        self._send(attempt, facts)
+
+    def _finished(
+        self, attempt: _Attempt, outcome: Outcome, failure: TaskFailure | None, took: int
+    ) -> TaskFinished:
+        work = attempt.work
+        return TaskFinished(
+            run_id=work.run_id,
+            task_key=work.task_key,
+            attempt=work.attempt,
+            attempt_id=work.attempt_id,
+            outcome=outcome,
+            error=failure,
+            retriable=failure.code.row.retriable if failure is not None else False,
+            started_at=attempt.started,
+            duration_us=took,
+            worker_id=self._writer_id,
+        )
+
+    def _verdict(
+        self, attempt: _Attempt, raised: BaseException | None
+    ) -> tuple[Outcome, TaskFailure | None]:
+        if raised is None:
+            return Outcome.SUCCEEDED, None
+        if isinstance(raised, asyncio.CancelledError):
+            if attempt.cancelled:
+                return Outcome.CANCELLED, TaskFailure(
+                    code=FailureCode.CANCELLED, message="The attempt was told to stop, and did."
+                )
+            if self._closing:
+                return Outcome.INTERRUPTED, TaskFailure(
+                    code=FailureCode.INTERRUPTED, message="The process that ran it was ended."
+                )
+        if isinstance(raised, _TimedOut):
+            return Outcome.TIMED_OUT, TaskFailure(
+                code=FailureCode.EXECUTION_TIMEOUT, message="The attempt took longer than allowed."
+            )
+        frames = traceback.extract_tb(raised.__traceback__)
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        return Outcome.FAILED, TaskFailure.of_exception(
+            exception_type_names(type(raised)),
+            errno=raised.errno if isinstance(raised, OSError) else None,
+            where=where,
+        )
+
+    def _send(self, attempt: _Attempt, facts: list[Fact]) -> None:
+        def let_go(answer: "asyncio.Future[Place]") -> None:
+            self._attempts.pop(attempt.work.attempt_id, None)
+            if not self._attempts:
+                self._empty.set()
+            answer.exception()  # fenced or ended: the attempt is nobody's business any more
+
+        attempt.over = True
+        self._report(facts).add_done_callback(let_go)
+
+    # --- Watching ---------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            now = self._system.monotonic()
+            for attempt in [a for a in self._attempts.values() if not a.over]:
+                self._alive(attempt.work.attempt_id)
+                if not attempt.reported:
+                    attempt.reported = True
+                    self._report([self._began(attempt.work)]).add_done_callback(_looked_at)
+                limit = attempt.work.execution_ms
+                in_thread = attempt.threaded and attempt.task is None
+                if in_thread and limit is not None and now - attempt.began > limit * 1000:
+                    outcome, failure = self._verdict(attempt, _TimedOut())
+                    took = now - attempt.began
+                    self._send(attempt, [self._finished(attempt, outcome, failure, took)])
+
+    def _began(self, work: Work) -> TaskStarted:
+        return TaskStarted(
+            run_id=work.run_id,
+            task_key=work.task_key,
+            attempt=work.attempt,
+            attempt_id=work.attempt_id,
+            worker_id=self._writer_id,
+        )
+
+
+def _looked_at(answer: "asyncio.Future[Place]") -> None:
+    """A start that could not be written is no loss."""
+    answer.exception()
+
+
+class _TimedOut(Exception):
+    """The attempt's own timeout, as opposed to one that its code met."""
