@@ -25,3 +25,16 @@ def ulid_source() -> UlidSource:
 
 def environment() -> Mapping[str, str]:
     return os.environ
+
+
+class RealSystem:
+    """The clocks and ids of this process: `servo.ports.system.System`."""
+
+    def __init__(self) -> None:
+        self.new_id = ulid_source()
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000
+
+    def monotonic(self) -> int:
+        return time.monotonic_ns() // 1_000

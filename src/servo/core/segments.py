@@ -9,6 +9,12 @@
 
 The same bytes lie in every kind of log. A line that had to be erased is `{"redacted":"sha256:…"}`,
 and the digest it holds stands for the line. Golden vectors: tests/vectors/segments.json.
+
+A **torn end** is what a crash leaves of the one segment that was being appended: its beginning, or
+all of its length with NUL bytes where a file system had not yet written the blocks (no line holds a
+NUL: JSON escapes it, and `encode` refuses it). No header stands behind a torn end. Whatever else is
+no segment is `Corrupt`, so that bytes which were durable once are never taken for a torn end while
+something durable follows them.
 """
 
 import hashlib
@@ -77,24 +83,60 @@ def encode(
     """The header and the bytes of a new segment."""
     if not lines:
         raise Invalid("a segment holds at least one event")
-    fields = {
-        "format": FORMAT,
-        "position": position,
-        "prev_hash": prev_hash,
-        "writer_id": writer_id,
-        "nonce": nonce,
-        "epoch": epoch,
-        "kind": kind,
-        "written_at": written_at,
-        "count": len(lines),
-        "root": _root(lines),
-    }
-    header = msgspec.convert({**fields, "hash": _hash(fields)}, Header)
-    return header, b"%b\n%b\n" % (_encoder.encode(header), b"\n".join(lines))
+    body = b"\n".join(lines)
+    if body.count(b"\n") != len(lines) - 1 or b"\0" in body:
+        raise Invalid(
+            f"an event of segment {position} holds a line break or a NUL byte; write it as JSON,"
+            " which escapes both"
+        )
+    count, root = len(lines), _root(lines)
+    try:
+        hashed = _hash(
+            count, epoch, FORMAT, kind, nonce, position, prev_hash, root, writer_id, written_at
+        )
+        header = Header(
+            format=FORMAT,
+            position=position,
+            prev_hash=prev_hash,
+            writer_id=writer_id,
+            nonce=nonce,
+            epoch=epoch,
+            kind=kind,
+            written_at=written_at,
+            count=count,
+            root=root,
+            hash=hashed,
+        )
+        return header, b"%b\n%b\n" % (_encoder.encode(header), body)
+    except UnicodeEncodeError:
+        raise Invalid(
+            f"the header of segment {position} holds a lone surrogate, which UTF-8 cannot carry;"
+            " replace the broken character"
+        ) from None
+
+
+class _Hashed(msgspec.Struct):
+    """What `hash` covers. The fields are in order, so that this encodes as canonical JSON does;
+    tests/unit/test_segments.py compares the two."""
+
+    count: int
+    epoch: int
+    format: int
+    kind: str
+    nonce: str
+    position: int
+    prev_hash: str
+    root: str
+    writer_id: str
+    written_at: str
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Header)
+
+
+def _hash(*fields: *tuple[int, int, int, str, str, int, str, str, str, str]) -> str:
+    return "sha256:" + hashlib.sha256(_encoder.encode(_Hashed(*fields))).hexdigest()
 
 
 def _root(lines: Iterable[bytes]) -> str:
@@ -114,10 +156,6 @@ def is_redacted(line: bytes) -> bool:
     return _REDACTED.match(line) is not None
 
 
-def _hash(fields: dict[str, object]) -> str:
-    return canonical.fingerprint(fields)
-
-
 def parse_header(line: bytes) -> Header:
     """The header of a segment; `Corrupt` if the line is something else or was changed."""
     try:
@@ -129,20 +167,39 @@ def parse_header(line: bytes) -> Header:
             f"segment {header.position} has format {header.format}, and this Servo reads {FORMAT};"
             " upgrade Servo"
         )
-    # Hashed as it is written, so that a field this Servo does not know is covered too.
-    fields = msgspec.json.decode(line)
-    found = fields.pop("hash")
-    try:
-        expected = _hash(fields)
-    except Invalid as error:
-        raise Corrupt(f"the header of segment {header.position} is not plain: {error}") from None
-    if found != expected:
+    if _encoder.encode(header) == line:
+        expected = _hash(
+            header.count,
+            header.epoch,
+            header.format,
+            header.kind,
+            header.nonce,
+            header.position,
+            header.prev_hash,
+            header.root,
+            header.writer_id,
+            header.written_at,
+        )
+    else:
+        expected = _foreign_hash(line, header.position)
+    if header.hash != expected:
         raise Corrupt(
             f"the header of segment {header.position} was changed: it does not match its hash"
         )
     if header.count < 1 or header.position < 1 or not _HASH.match(header.prev_hash):
         raise Corrupt(f"the header of segment {header.position} says what no writer writes")
     return header
+
+
+def _foreign_hash(line: bytes, position: int) -> str:
+    """The hash of a header that another Servo spelled: a field that this one does not know is
+    covered too."""
+    fields = msgspec.json.decode(line)
+    del fields["hash"]
+    try:
+        return canonical.fingerprint(fields)
+    except Invalid as error:
+        raise Corrupt(f"the header of segment {position} is not plain: {error}") from None
 
 
 def parse(data: bytes, position: int | None = None) -> Segment:
@@ -173,24 +230,61 @@ class Split(NamedTuple):
     rest: int
 
 
-def split(data: bytes, start: int = 0) -> Split:
+def split(data: bytes) -> Split:
     """Find the whole segments in bytes that begin at a segment's header.
 
-    What is left is a torn end: a header or lines without their newline, or fewer lines than the
-    header says. Anything else that is no segment is `Corrupt`. Lines are counted, not checked:
-    `parse` does that.
+    What is left is a torn end. Anything else that is no segment is `Corrupt`, which names the byte.
+    Lines are counted, not checked: `parse` does that.
     """
     bounds: list[tuple[int, int, int]] = []
-    at, size = start, len(data)
+    at, size = 0, len(data)
     while at < size:
         end = data.find(b"\n", at)
         if end < 0:
             break
-        header = parse_header(data[at:end])
+        try:
+            header = parse_header(data[at:end])
+        except Corrupt as error:
+            if b"\0" in data[at:] and not _followed(data, at):
+                break
+            raise Corrupt(f"at byte {at}{_after(bounds)}: {error}") from None
         for _ in range(header.count):
             end = data.find(b"\n", end + 1)
             if end < 0:
+                if _followed(data, at):
+                    raise Corrupt(
+                        f"at byte {at}{_after(bounds)}: a line of segment {header.position} is"
+                        " missing, and another segment follows it"
+                    )
                 return Split(tuple(bounds), at)
         bounds.append((header.position, at, end + 1))
         at = end + 1
+    if bounds and at == size and b"\0" in data[bounds[-1][1] :]:
+        at = bounds.pop()[1]
     return Split(tuple(bounds), at)
+
+
+def _after(bounds: Sequence[tuple[int, int, int]]) -> str:
+    return f", behind segment {bounds[-1][0]}" if bounds else ""
+
+
+def _followed(data: bytes, at: int) -> bool:
+    """Whether a header begins anywhere after `at`; not only after a newline, which may be lost."""
+    while (at := data.find(b'{"format":', at + 1)) >= 0:
+        end = data.find(b"\n", at)
+        try:
+            parse_header(data[at : end if end >= 0 else len(data)])
+        except Corrupt:
+            continue
+        return True
+    return False
+
+
+def check_framing(position: int, data: bytes) -> None:
+    """Refuse to append what a log could not find again: for an adapter, before it writes."""
+    if not data.startswith(b'{"format":%d,"position":%d,' % (FORMAT, position)):
+        raise Invalid(
+            f"what is to be appended as segment {position} does not begin with its header"
+        )
+    if not data.endswith(b"\n"):
+        raise Invalid(f"what is to be appended as segment {position} does not end its last line")

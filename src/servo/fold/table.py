@@ -55,5 +55,7 @@ PLACE_COLUMNS = (
 def table(name: str, about: str, key: tuple[str, ...], *columns: Column) -> Table:
     """A table, with the columns that every table ends with."""
     made = Table(name, about, key, (*columns, *PLACE_COLUMNS))
-    assert key == tuple(column.name for column in made.columns[: len(key)])
+    names = [column.name for column in made.columns]
+    assert key == tuple(names[: len(key)]), f"{name}: the key is not what the columns begin with"
+    assert len(set(names)) == len(names), f"{name}: two columns have one name"
     return made

@@ -113,7 +113,8 @@ class Engine:
         self._published_at = 0
         self._published = False
         self._closing = False
-        self._failure: BaseException | None = None
+        self.failure: Exception | None = None
+        """Why this engine can do nothing more."""
         self._room.set()
 
     # --- Reading ----------------------------------------------------------------------------------
@@ -211,7 +212,7 @@ class Engine:
 
         A leader puts them into its next segment. Any other engine appends them itself, as a report.
         """
-        if not self.leading and self._failure is None:
+        if not self.leading and self.failure is None:
             async with self._turn:
                 if not self.leading:
                     return await self._report(facts, source, actor)
@@ -225,8 +226,8 @@ class Engine:
     ) -> "asyncio.Future[Place]":
         """As `submit` of a leader, without waiting for room: for those who cannot be many."""
         answer: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
-        if self._failure is not None:
-            answer.set_exception(self._failure)
+        if self.failure is not None:
+            answer.set_exception(self.failure)
             return answer
         events = [self.event(fact, source, actor) for fact in facts]
         self._queue.append(_Batch(events, answer))
@@ -318,7 +319,9 @@ class Engine:
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, Exception):
             error = Unavailable("the engine was told to end before this was written")
-        self._failure = error
+        self.failure = error
+        if self._publishing is not None:
+            self._publishing.cancel()
         batches, self._queue, self._queued = self._queue, [], 0
         for batch in batches:
             if not batch.answer.done():
@@ -510,11 +513,11 @@ class Engine:
 
     async def leave(self) -> None:
         """Publish what is left, and let others lead. Comes after `run` has returned."""
-        if self._failure is None:
+        if self.failure is None:
             await self.publish()
         if self.store.lock is not None:
             self.store.lock.release()
-        elif self._failure is None:
+        elif self.failure is None:
             await self._lease.release()
 
     # --- Publishing -------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import inspect
 import sys
 import tomllib
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -41,6 +41,24 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
     root: Path
     manifest: Manifest
+    functions: Mapping[str, Callable[..., object]] = {}
+    """What makes each asset, by its canonical key."""
+
+    def check_runs(self, assets: Iterable[str]) -> None:
+        """Refuse assets whose function cannot be called: nothing is handed to one yet."""
+        for asset in assets:
+            required = [
+                parameter.name
+                for parameter in inspect.signature(self.functions[asset]).parameters.values()
+                if parameter.default is parameter.empty
+                and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            ]
+            if required:
+                raise Invalid(
+                    f"asset {AssetKey.parse(asset)} cannot run: its function wants"
+                    f" {', '.join(required)}, and functions are called without arguments so far;"
+                    " remove the parameter, or give it a default"
+                )
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +93,15 @@ def load(folder: Path) -> Project:
         ),
     )
     _ = manifest.graph  # refuses what cannot be planned
-    return Project(root=root, manifest=manifest)
+    functions = {key.canonical: asset.function for key, asset in assets.items()}
+    return Project(root=root, manifest=manifest, functions=functions)
+
+
+def find(folder: Path) -> Path:
+    """Where a project is, without loading it: what reads its state does not need its code."""
+    root = _resolve(folder)
+    read_settings(root)
+    return root
 
 
 def _resolve(folder: Path) -> Path:

@@ -12,6 +12,7 @@ from servo.core.definitions import Manifest
 from servo.core.ids import queue_id
 from servo.core.plain import to_plain
 from servo.core.plan import Plan
+from servo.core.segments import digest
 from servo.errors import Conflict, Invalid
 from servo.events.catalog import DeploymentCreated
 from servo.events.orchestration import RunCancelRequested, RunTriggered, Stop
@@ -28,10 +29,14 @@ class Triggered(NamedTuple):
     """False: the run key stood for this run already."""
 
 
+def code_ref(manifest: Manifest) -> str:
+    """Who can load the code of a run of these definitions: whoever deployed the same ones."""
+    return f"deployment:{queue_id('v', digest(definitions.dump(manifest)))}"
+
+
 async def deploy(engine: Engine, manifest: Manifest, *, actor: str | None = None) -> str:
     """Make definitions known; the id of their deployment. The same definitions are one deployment."""
-    data = definitions.dump(manifest)
-    ref = await put_value(engine.store.objects, data)
+    ref = await put_value(engine.store.objects, definitions.dump(manifest))
     deployment_id = queue_id("v", ref)
     if (deployment_id,) not in engine.state.records["deployments"]:
         # Ids that were not taken before; where two deployments meet, the first in the ledger stands,

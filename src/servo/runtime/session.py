@@ -59,6 +59,11 @@ class Session:
                     waiting.set_exception(error if isinstance(error, Exception) else _gone())
             raise
 
+    async def lived(self) -> None:
+        """Wait until the engine has stopped, by itself or by an error, which is raised."""
+        assert self._live is not None
+        await asyncio.shield(self._live)
+
     async def ended(self, run_id: str) -> Summary:
         """Wait until a run has ended. An engine that cannot go on raises here."""
         waiting = self._waiting.get(run_id)

@@ -27,7 +27,7 @@ TABLE = table(
     Column("error_message", Kind.TEXT, "its failure in a sentence", nullable=True),
     Column("error", Kind.JSON, "its failure as reported", nullable=True),
     Column("retriable", Kind.BOOLEAN, "whether such a failure is retried by default"),
-    Column("started_at", Kind.MOMENT, "when user code began, by the worker", nullable=True),
+    Column("began_at", Kind.MOMENT, "when user code began, by the worker", nullable=True),
     Column("duration_us", Kind.INTEGER, "how long it took, in microseconds", nullable=True),
     Column("cpu_us", Kind.INTEGER, "processor time, in microseconds", nullable=True),
     Column("finished_by", Kind.TEXT, "who reported the result", nullable=True),

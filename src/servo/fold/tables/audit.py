@@ -79,7 +79,11 @@ def _told(fact: Any) -> tuple[str, str, dict[str, Any]]:
         case RunTriggered():
             return "run_triggered", fact.run_id, {"run_key": fact.run_key} if fact.run_key else {}
         case RunCancelRequested():
-            return "run_cancel_requested", fact.run_id, {"by": fact.by, "message": fact.message}
+            return (
+                "run_cancel_requested",
+                fact.run_id,
+                {"by": fact.by.value, "message": fact.message},
+            )
         case DeploymentCreated():
             return "deployment_created", fact.deployment_id, {"assets": len(fact.asset_ids)}
         case LeaderClaimed():

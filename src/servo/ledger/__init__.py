@@ -1,0 +1,1 @@
+"""The storage engine: the log, manifests, publishing, merging and readers."""

@@ -1,0 +1,654 @@
+"""A world: engines, workers, callers and faults, from one seed, and the auditor that watches them.
+
+    life      what a process does from its start until it dies: it opens a session, which leads or
+              follows, and asks for the runs that nobody has been promised yet
+    chaos     kills, pauses, power cuts and clocks that jump, until the faults stop
+    request   a run that somebody wants, under a run key: whoever dies before the answer, the next
+              process asks again, and there is one run all the same
+
+The code under test is the real one: engines, sessions, fold, controllers, publisher; on a folder also
+the real local adapters over a simulated disk. Two kinds of places and two kinds of workers:
+
+    folder    processes of one machine share a disk and the operating system's lock
+    cloud     each process has its own way to a store and a log, with lost answers; there is a lease
+    inline    attempts live in the engine's process and die with it
+    pool      attempts are sent to workers who report late, twice, differently or never
+
+`simulate(seed)` raises `Violation`, with the seed, if something that must never happen did.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from servo.core.failures import FailureCode, TaskFailure
+from servo.core.keys import TaskKey
+from servo.core.plain import to_plain
+from servo.core.plan import Plan, PlannedAsset, PlannedTask, PlanRequest, fingerprint
+from servo.core.policies import RetryPolicy, Timeouts
+from servo.core.segments import Place
+from servo.errors import Conflict, Fenced, ServoError, Unavailable
+from servo.events.audit import AuditRecorded
+from servo.events.catalog import DeploymentCreated
+from servo.events.envelope import Fact
+from servo.events.execution import Outcome, TaskFinished, TaskHeartbeat, TaskStarted
+from servo.ports.executor import Report, Work
+from servo.ports.objects import Objects
+from servo.ports.store import Store
+from servo.runtime import requests
+from servo.runtime.engine import Engine
+from servo.runtime.session import Session
+from servo.testing.auditor import Auditor, Violation
+from servo.testing.chance import Chance
+from servo.testing.loop import VirtualLoop
+from servo.testing.processes import Clock, Process
+from servo.testing.storage import (
+    CALM,
+    ROUGH,
+    STORM,
+    FaultyLog,
+    FaultyObjects,
+    History,
+    Machine,
+    Trouble,
+    Weather,
+)
+from servo.testing.trace import Trace
+from servo.wiring import stores
+from servo.worker.inline import InlineExecutor, Made
+
+CODE = "deployment:sim"
+DAY = 24 * 3600.0
+_FOLDER = "/servo"
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """What kind of world it is."""
+
+    place: str
+    workers: str
+    engines: int
+    runs: int
+    trouble: Trouble
+    seconds: float
+    """How long faults go on."""
+
+    @classmethod
+    def of(cls, chance: Chance) -> "Scenario":
+        return cls(
+            place=chance.choose(["folder", "cloud"]),
+            workers=chance.choose(["inline", "pool"]),
+            engines=1 + chance.below(3),
+            runs=1 + chance.below(4),
+            trouble=chance.choose([CALM, ROUGH, ROUGH, STORM]),
+            seconds=float(10 + chance.below(80)),
+        )
+
+
+class Outcomes(NamedTuple):
+    """What a world came to."""
+
+    scenario: Scenario
+    digest: str
+    """Of the trace: the same for the same seed."""
+    trace: Trace
+    seconds: float
+    segments: int
+    revisions: int
+    acknowledged: int
+
+
+def simulate(seed: int, scenario: Scenario | None = None) -> Outcomes:
+    """Run the world of a seed to its end."""
+    chance = Chance(seed)
+    loop = VirtualLoop(chance.fork("order"))
+    try:
+        world = _World(loop, chance, scenario or Scenario.of(chance.fork("scenario")))
+        try:
+            return loop.run(world.play())
+        except Violation as error:
+            raise Violation(f"seed {seed}: {error}\n{world.scenario}") from error
+    finally:
+        loop.close()
+
+
+class _Request:
+    def __init__(self, number: int, plan: Plan, cancel: bool) -> None:
+        self.run_key = f"request-{number}"
+        self.plan = plan
+        self.cancel = cancel
+        self.run_id: str | None = None
+        self.ended = False
+
+
+class _World:
+    def __init__(self, loop: VirtualLoop, chance: Chance, scenario: Scenario) -> None:
+        self.loop = loop
+        self.chance = chance
+        self.scenario = scenario
+        self.trace = Trace(loop.microseconds)
+        self.weather = Weather(scenario.trouble)
+        self.history = History("manifests/0")
+        self.over = False
+        self.calm = False
+        self.violations: list[Violation] = []
+        self.processes: list[Process] = []
+        self._machine = Machine(loop, "m", chance, self.weather)
+        self._memory = stores.memory_store()
+        self._audits = 0
+        true = self._true()
+        self.auditor = Auditor(true.log, true.objects)
+        self.pool = _Pool(self)
+        draw = chance.fork("plans")
+        self.requests = [
+            _Request(i, _plan(draw, i), draw.chance(0.15)) for i in range(scenario.runs)
+        ]
+
+    def _true(self) -> Store:
+        """The workspace as it is."""
+        if self.scenario.place == "cloud":
+            return self._memory
+        self._audits += 1
+        process = self._process(f"auditor{self._audits}", skewed=False)
+        return stores.store_on(lambda: self._machine.disk(process), _FOLDER, process.new_id)
+
+    def _process(self, name: str, *, skewed: bool = True) -> Process:
+        draw = self.chance.fork(f"clock {name}")
+        skew = (draw.below(10_000_000) - 5_000_000) if skewed else 0
+        drift = (draw.below(400) - 200) if skewed else 0
+        clock = Clock(self.loop, skew_us=skew, drift_ppm=drift)
+        return Process(self.loop, name, self.chance, clock=clock, trace=self.trace)
+
+    def store(self, process: Process) -> Store:
+        """The workspace, as one process reaches it."""
+        if self.scenario.place == "folder":
+            return stores.store_on(lambda: self._machine.disk(process), _FOLDER, process.new_id)
+        draw = self.chance.fork(f"wire {process.name}")
+        objects = FaultyObjects(
+            self.history.recorded(self._memory.objects, process), process, draw, self.weather
+        )
+        log = FaultyLog(self._memory.log, process, draw, self.weather)
+        return Store("local", "main", log, objects)
+
+    def blame(self, error: Violation) -> None:
+        self.violations.append(error)
+
+    # --- Playing ----------------------------------------------------------------------------------
+
+    async def play(self) -> Outcomes:
+        for number in range(self.scenario.engines):
+            self._start(self._process(f"engine{number + 1}"))
+        if self.scenario.workers == "pool":
+            self.pool.start()
+        chaos = asyncio.create_task(self._chaos())
+        await chaos
+        self.weather.off()
+        self.calm = True
+        for process in self.processes:
+            if process.state == "paused":
+                process.resume()
+        self._revive()
+        self.trace.note("world", "calm")
+        began = self.loop.time()
+        while not all(request.ended for request in self.requests):
+            await self._while_watching(1.0)
+            self._revive()
+            self._look_for_ends()
+            if self.loop.time() - began > DAY:
+                raise Violation(f"a day after the faults stopped, {self._unfinished()}")
+        self.over = True
+        await self._all_published()
+        newest = await self.auditor.check_tables()
+        self._check_requests()
+        if wrong := self.history.wrong():
+            raise Violation(f"manifests are not linearizable: {wrong[0]}")
+        self.trace.note("world", "end", hash=self.auditor.shadow.hash, revision=newest.revision)
+        return Outcomes(
+            scenario=self.scenario,
+            digest=self.trace.digest(),
+            trace=self.trace,
+            seconds=self.loop.time(),
+            segments=self.auditor.shadow.position,
+            revisions=newest.revision,
+            acknowledged=self.auditor.acknowledged,
+        )
+
+    async def _while_watching(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self.auditor.look()
+        if self.violations:
+            raise self.violations[0]
+        for process in self.processes:
+            for error in process.crashes:
+                raise Violation(f"process {process.name} ended with {error!r}") from error
+
+    async def _chaos(self) -> None:
+        """Faults at random, until their time is over."""
+        draw = self.chance.fork("chaos")
+        while self.loop.time() < self.scenario.seconds:
+            await self._while_watching(draw.delay(10_000, 8_000_000))
+            if self.scenario.trouble == CALM and draw.chance(0.8):
+                continue
+            running = [p for p in self.processes if p.state == "running"]
+            if running:
+                self._hurt(draw, draw.choose(running))
+            if draw.chance(0.5):
+                self._revive()
+
+    def _hurt(self, draw: Chance, process: Process) -> None:
+        match draw.below(7):
+            case 0:
+                process.kill()
+            case 1:
+                process.kill_at_turn(1 + draw.below(60))
+            case 2 if self.scenario.place == "folder":
+                process.kill_at_call(1 + draw.below(60))
+            case 3 if self.scenario.place == "folder" and draw.chance(0.4):
+                self.trace.note("world", "power cut")
+                self._machine.power_cut()
+                true = self._true()
+                self.auditor.power_cut(true.log, true.objects)
+            case 4:
+                process.clock.jump(draw.below(200_000_000) - 100_000_000)
+            case 5 | 6:
+                process.pause()
+                self.loop.call_later(
+                    draw.delay(100_000, 40_000_000),
+                    lambda: process.resume() if process.state == "paused" else None,
+                    context=contextvars.Context(),
+                )
+            case _:
+                pass
+
+    def _revive(self) -> None:
+        for index, process in enumerate(self.processes):
+            if process.state == "dead":
+                self.processes[index] = again = process.again()
+                self.trace.note(again.name, "starts")
+                again.spawn(self._life(again) if "engine" in again.name else self.pool.life(again))
+
+    def _start(self, process: Process) -> None:
+        self.processes.append(process)
+        process.spawn(self._life(process))
+
+    def _look_for_ends(self) -> None:
+        for request in self.requests:
+            if request.run_id is not None and not request.ended:
+                run = self.auditor.shadow.runs.get(request.run_id)
+                request.ended = run is not None and run.ended
+
+    def _unfinished(self) -> str:
+        waiting = [r for r in self.requests if not r.ended]
+        told = []
+        for request in waiting:
+            run = self.auditor.shadow.runs.get(request.run_id or "")
+            states = {k: (t.state, t.attempt) for k, t in run.tasks.items()} if run else "no run"
+            told.append(f"{request.run_key} ({request.run_id}): {states}")
+        return "these have not ended: " + "; ".join(told)
+
+    def _check_requests(self) -> None:
+        owners = {
+            run.run.trigger.run_key: run_id
+            for run_id, run in self.auditor.shadow.runs.items()
+            if run.exists and run.run.trigger is not None
+        }
+        for request in self.requests:
+            if owners.get(request.run_key) != request.run_id:
+                raise Violation(
+                    f"{request.run_key} was promised run {request.run_id}, and the ledger has"
+                    f" {owners.get(request.run_key)}"
+                )
+
+    async def _all_published(self) -> None:
+        """A leader makes everything visible soon after it happened."""
+        began = self.loop.time()
+        while True:
+            published = await self.auditor.published()
+            if published is not None and not self.auditor.stale(published):
+                return
+            await self._while_watching(0.5)
+            self._revive()
+            if self.loop.time() - began > 600:
+                raise Violation(
+                    f"ten minutes after the last run ended, revision {published and published.revision}"
+                    f" covers {published and published.position} of {self.auditor.shadow.position}"
+                )
+
+    # --- Lives ------------------------------------------------------------------------------------
+
+    async def _life(self, process: Process) -> None:
+        draw = self.chance.fork(f"life {process.name}")
+        while not self.over:
+            await asyncio.sleep(draw.delay(0, 500_000))
+            executor: Any
+            if self.scenario.workers == "pool":
+                executor = _PoolExecutor(self.pool, draw)
+            else:
+                executor = InlineExecutor(self._code(draw), process, 3)
+            watched = _Watched(self, executor)
+            store = self.store(process)
+            engine = Engine(
+                store._replace(objects=_Fencing(self, store.objects, watched)),
+                process,
+                watched,
+                loads=lambda ref: ref == CODE,
+            )
+            watched.engine = engine
+            with suppress(Fenced, Unavailable, Conflict):
+                async with Session(engine) as session:
+                    self.trace.note(process.name, "leads" if engine.leading else "follows")
+                    caller = asyncio.create_task(self._ask(engine, draw))
+                    leaves = 2_000_000_000 if draw.chance(0.7) else 20_000_000
+                    live = asyncio.create_task(session.lived())
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(draw.delay(1_000_000, leaves)):
+                            await live
+                    live.cancel()
+                    caller.cancel()
+            self.trace.note(process.name, "let go", failure=type(engine.failure).__name__)
+
+    async def _ask(self, engine: Engine, draw: Chance) -> None:
+        """Ask for what nobody was promised yet."""
+        promised = False
+        while True:
+            await asyncio.sleep(draw.delay(10_000, 3_000_000))
+            with suppress(ServoError):
+                if not promised:
+                    assets = {f"sim/a{i}": f"asset-{i}" for i in range(8)}
+                    fact = DeploymentCreated(
+                        deployment_id="sim",
+                        manifest_object="sha256:" + "0" * 64,
+                        code_version="sim",
+                        asset_ids=assets,
+                    )
+                    await self._submit(engine, fact)
+                    promised = True
+                waiting = [r for r in self.requests if r.run_id is None]
+                if waiting:
+                    request = draw.choose(waiting)
+                    found = await requests.trigger(
+                        engine, request.plan, code_ref=CODE, run_key=request.run_key
+                    )
+                    if request.run_id not in (None, found.run_id):
+                        self.blame(
+                            Violation(
+                                f"{request.run_key} was promised runs {request.run_id} and"
+                                f" {found.run_id}"
+                            )
+                        )
+                    request.run_id = found.run_id
+                    self.trace.note("caller", "promised", key=request.run_key, run=found.run_id)
+                elif draw.chance(0.5):
+                    await self._submit(
+                        engine, AuditRecorded(action="looked", subject=engine.new_id())
+                    )
+                for request in self.requests:
+                    if request.cancel and request.run_id is not None and draw.chance(0.3):
+                        request.cancel = False
+                        await requests.cancel(engine, request.run_id)
+
+    async def _submit(self, engine: Engine, fact: Fact) -> None:
+        place = await engine.submit([fact], source="client")
+        self.acknowledge(place, fact)
+
+    def acknowledge(self, place: Place, fact: Fact) -> None:
+        try:
+            self.auditor.acknowledge(place, fact.key())
+        except Violation as error:
+            self.blame(error)
+
+    def began(self, work: Work, *, once: bool) -> None:
+        try:
+            self.auditor.begin(work, once=once)
+        except Violation as error:
+            self.blame(error)
+
+    def _code(self, draw: Chance) -> Callable[[Work], Callable[[], Awaitable[object]]]:
+        """The code of inline attempts: quick and slow, right and wrong, some without end."""
+
+        def resolve(work: Work) -> Callable[[], Awaitable[object]]:
+            async def call() -> object:
+                self.began(work, once=True)
+                kind = draw.below(20)
+                await asyncio.sleep(draw.delay(0, 3_000_000 if kind < 18 else 12_000_000))
+                if self.calm or kind < 14:
+                    return Made(row_count=kind) if kind % 2 else None
+                if kind < 16:
+                    raise ConnectionError
+                if kind < 17:
+                    raise ValueError
+                if kind < 18:
+                    await asyncio.sleep(3600)
+                return None
+
+            return call
+
+        return resolve
+
+
+class _Watched:
+    """An executor, and a look at what is handed to it: nothing by who was fenced."""
+
+    def __init__(self, world: _World, executor: Any) -> None:
+        self._world = world
+        self._executor = executor
+        self.engine: Engine | None = None
+
+    def start(self, writer_id: str, report: Report, alive: Callable[[str], None]) -> str:
+        def reported(facts: Sequence[Fact]) -> "asyncio.Future[Place]":
+            answer = report(facts)
+            answer.add_done_callback(lambda done: self._answered(done, facts[0]))
+            return answer
+
+        worker: str = self._executor.start(writer_id, reported, alive)
+        return worker
+
+    def _answered(self, answer: "asyncio.Future[Place]", fact: Fact) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self._world.acknowledge(answer.result(), fact)
+
+    def slots(self) -> int:
+        slots: int = self._executor.slots()
+        return slots
+
+    def held(self) -> frozenset[str]:
+        held: frozenset[str] = self._executor.held()
+        return held
+
+    def submit(self, work: Work) -> None:
+        self.check_fence(f"handed out {work.attempt_id}")
+        self._executor.submit(work)
+
+    def cancel(self, attempt_id: str) -> None:
+        self._executor.cancel(attempt_id)
+
+    async def close(self) -> None:
+        await self._executor.close()
+
+    def check_fence(self, what: str) -> None:
+        if self.engine is not None and isinstance(self.engine.failure, Fenced):
+            self._world.blame(Violation(f"{self.engine.writer_id} was fenced, and then {what}"))
+
+
+class _Fencing:
+    """Objects, and a look at who writes manifests: nobody who was fenced."""
+
+    def __init__(self, world: _World, objects: Objects, watched: _Watched) -> None:
+        self._objects = objects
+        self._watched = watched
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objects, name)
+
+    async def put_new(self, path: str, data: bytes) -> bool:
+        if path.startswith("manifests/"):
+            self._watched.check_fence(f"published {path}")
+        return await self._objects.put_new(path, data)
+
+
+class _PoolExecutor:
+    """Sends attempts to the pool; what becomes of them, the ledger says."""
+
+    def __init__(self, pool: "_Pool", draw: Chance) -> None:
+        self._pool = pool
+        self._draw = draw
+        self._sent: set[str] = set()
+
+    def start(self, writer_id: str, report: Report, alive: Callable[[str], None]) -> str:
+        return "pool"
+
+    def slots(self) -> int:
+        return 4
+
+    def held(self) -> frozenset[str]:
+        return frozenset(self._sent)
+
+    def submit(self, work: Work) -> None:
+        self._sent.add(work.attempt_id)
+        for _ in range(1 + self._draw.chance(0.1)):
+            if not self._draw.chance(0.05) or self._pool.world.calm:
+                self._pool.send(work, self._draw.delay(1_000, 500_000))
+
+    def cancel(self, attempt_id: str) -> None:
+        self._pool.cancelled.add(attempt_id)
+
+    async def close(self) -> None:
+        pass
+
+
+class _Pool:
+    """Workers with processes of their own, who write what they have to report into the ledger."""
+
+    def __init__(self, world: _World) -> None:
+        self.world = world
+        self.cancelled: set[str] = set()
+        self._inbox: list[Work] = []
+        self._seen: set[str] = set()
+        self._draw = world.chance.fork("pool")
+
+    def start(self) -> None:
+        process = self.world._process("worker")
+        self.world.processes.append(process)
+        process.spawn(self.life(process))
+
+    def send(self, work: Work, delay: float) -> None:
+        self.world.loop.call_later(delay, self._inbox.append, work, context=contextvars.Context())
+
+    async def life(self, process: Process) -> None:
+        engine = Engine(self.world.store(process)._replace(lock=None), process)
+        while True:
+            with suppress(Unavailable, Conflict):
+                await engine.open()
+                break
+            await asyncio.sleep(0.5)
+        while True:
+            await asyncio.sleep(0.05)
+            while self._inbox:
+                work = self._inbox.pop(0)
+                if work.attempt_id not in self._seen:  # a queue delivers more than once
+                    self._seen.add(work.attempt_id)
+                    asyncio.create_task(self._attempt(engine, work))  # noqa: RUF006 - the process holds it
+
+    async def _attempt(self, engine: Engine, work: Work) -> None:
+        draw, world = self._draw, self.world
+        world.began(work, once=True)
+        kind = draw.below(20)
+        if kind < 8:
+            await self._tell(engine, TaskStarted(**_about(work), worker_id=engine.writer_id))
+        await asyncio.sleep(draw.delay(0, 2_000_000))
+        if kind in (8, 9):
+            await asyncio.sleep(draw.delay(0, 5_000_000))
+            await self._tell(engine, TaskHeartbeat(**_about(work)))
+            await asyncio.sleep(draw.delay(0, 5_000_000))
+        if kind == 10 and not world.calm:
+            return  # never
+        if kind == 11:
+            await asyncio.sleep(draw.delay(0, 120_000_000))  # late
+        if work.attempt_id in self.cancelled and draw.chance(0.7):
+            await self._tell(engine, _finished(work, Outcome.CANCELLED, FailureCode.CANCELLED))
+            return
+        if kind in (12, 13) and not world.calm:
+            await self._tell(engine, _finished(work, Outcome.FAILED, FailureCode.NETWORK_ERROR))
+        elif kind == 14 and not world.calm:
+            await self._tell(engine, _finished(work, Outcome.INTERRUPTED, FailureCode.INTERRUPTED))
+        else:
+            await self._tell(engine, _finished(work, Outcome.SUCCEEDED))
+        if kind in (15, 16):
+            await self._tell(engine, _finished(work, Outcome.SUCCEEDED))  # twice
+        if kind == 17:
+            await self._tell(engine, _finished(work, Outcome.FAILED, FailureCode.OUT_OF_MEMORY))
+
+    async def _tell(self, engine: Engine, fact: Fact) -> None:
+        for _ in range(5):
+            with suppress(Unavailable):
+                place = await engine.submit([fact], source="worker")
+                self.world.acknowledge(place, fact)
+                return
+            await asyncio.sleep(0.5)
+
+
+def _about(work: Work) -> dict[str, Any]:
+    return {
+        "run_id": work.run_id,
+        "task_key": work.task_key,
+        "attempt": work.attempt,
+        "attempt_id": work.attempt_id,
+    }
+
+
+def _finished(work: Work, outcome: Outcome, code: FailureCode | None = None) -> TaskFinished:
+    error = TaskFailure(code=code, message="It was simulated.") if code else None
+    return TaskFinished(
+        **_about(work),
+        outcome=outcome,
+        error=error,
+        retriable=code.row.retriable if code else False,
+    )
+
+
+def _plan(draw: Chance, number: int) -> Plan:
+    """A small graph: chains, diamonds, fans, whatever comes."""
+    count = 1 + draw.below(7)
+    retry = RetryPolicy(max_attempts=3, initial_delay_ms=500, max_delay_ms=5_000)
+    timeouts = Timeouts(dispatch_ack_ms=4_000, heartbeat_ms=6_000, execution_ms=30_000)
+    asset = PlannedAsset(
+        code_version="sim",
+        kind="python",
+        config={},
+        dependencies=(),
+        windows=(),
+        checks=(),
+        gating={},
+        retry=to_plain(retry),
+        timeouts=to_plain(timeouts),
+        resources={},
+        priority=0,
+    )
+    keys = [TaskKey.spell(f"sim/a{i}", None) for i in range(count)]
+    stages: list[int] = []
+    tasks = []
+    for i, key in enumerate(keys):
+        above = [j for j in range(i) if draw.chance(0.45)]
+        stages.append(max((stages[j] for j in above), default=-1) + 1)
+        tasks.append(
+            PlannedTask(
+                key=key,
+                asset=f"sim/a{i}",
+                stage=stages[i],
+                upstreams=tuple(keys[j] for j in above),
+                rerun=True,
+            )
+        )
+    assets = {f"sim/a{i}": asset for i in range(count)}
+    tasks.sort(key=lambda task: task.key)
+    return Plan(
+        fingerprint=fingerprint(assets, tasks),
+        request=PlanRequest(selection=f"request {number}"),
+        now="2025-01-15T00:00:00Z",
+        assets=assets,
+        tasks=tuple(tasks),
+    )
