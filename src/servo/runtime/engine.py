@@ -273,8 +273,12 @@ class Engine:
                 return False
         elif not await self._lease.is_free():
             return False
-        async with self._turn:
-            await self.lead()
+        try:
+            async with self._turn:
+                await self.lead()
+        except BaseException:
+            self._unlock()
+            raise
         return True
 
     async def lead(self) -> None:
@@ -470,6 +474,7 @@ class Engine:
                     await self._rest()
         except BaseException as error:
             self._fail(error)
+            self._unlock()
             raise
         finally:
             self.leading = False
@@ -513,12 +518,17 @@ class Engine:
 
     async def leave(self) -> None:
         """Publish what is left, and let others lead. Comes after `run` has returned."""
-        if self.failure is None:
+        try:
             await self.publish()
+        finally:
+            self._unlock()
+        if self.store.lock is None:
+            await self._lease.release()
+
+    def _unlock(self) -> None:
+        """Whoever can do nothing more must not keep others from it."""
         if self.store.lock is not None:
             self.store.lock.release()
-        elif self.failure is None:
-            await self._lease.release()
 
     # --- Publishing -------------------------------------------------------------------------------
 
