@@ -11,16 +11,18 @@ until one of the three is known; whichever copy lands first, it is the same segm
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, TypeVar
 
 from servo.core import segments
 from servo.core.segments import Header, Segment
 from servo.errors import Conflict, Corrupt, Unavailable, Uncertain
 from servo.ports.log import Log
 
+T = TypeVar("T")
+
 PATIENCE = 8
-"""How often an append that certainly failed is tried again before its writer is told."""
+"""How often what certainly did not happen is tried again before the caller is told: two seconds."""
 
 
 class Journal:
@@ -102,11 +104,24 @@ class Journal:
 
     async def read(self, start: int) -> list[Segment]:
         """Segments from a position on, each checked; empty at the end."""
-        found = await self._log.read(start)
+        found = await patiently(lambda: self._log.read(start), self._writer_id)
         return [segments.parse(data, start + i) for i, data in enumerate(found)]
 
     async def head(self) -> int:
-        return await self._log.head()
+        return await patiently(self._log.head, self._writer_id)
+
+
+async def patiently(read: Callable[[], Awaitable[T]], seed: str) -> T:
+    """What a read gives, also if it is refused a few times. Not for writes: see `append`."""
+    tries = 0
+    while True:
+        try:
+            return await read()
+        except Unavailable:
+            tries += 1
+            if tries >= PATIENCE:
+                raise
+        await asyncio.sleep(backoff(tries, seed))
 
 
 def _is(header: Header, data: bytes) -> bool:

@@ -44,8 +44,8 @@ from servo.fold.state import State, Taken, admit
 from servo.fold.table import Row, Table
 from servo.fold.tables import TABLES, runs
 from servo.fold.tables.run_keys import RunKeys
-from servo.ledger.journal import Journal, backoff
-from servo.ledger.lease import Lease
+from servo.ledger.journal import Journal, backoff, patiently
+from servo.ledger.lease import TERM_US, Lease
 from servo.ledger.loader import load_needs, load_state
 from servo.ledger.manifest import moment_text
 from servo.ledger.publisher import Publisher
@@ -112,6 +112,7 @@ class Engine:
         self._publishing: asyncio.Task[None] | None = None
         self._published_at = 0
         self._published = False
+        self._draining = False
         self._closing = False
         self.failure: Exception | None = None
         """Why this engine can do nothing more."""
@@ -180,8 +181,11 @@ class Engine:
         return self._system.new_id()
 
     async def _load(self, events: Iterable[Event]) -> None:
-        assert self._snapshot is not None, "open() comes first"
-        await load_needs(self.state, events, self._snapshot, self.store.objects)
+        snapshot, wanted = self._snapshot, list(events)
+        assert snapshot is not None, "open() comes first"
+        await patiently(
+            lambda: load_needs(self.state, wanted, snapshot, self.store.objects), self.writer_id
+        )
 
     def _tell(self, placed: Sequence[Placed]) -> None:
         for listener in self.changed:
@@ -283,7 +287,8 @@ class Engine:
 
     async def lead(self) -> None:
         """Catch up, then claim the workspace."""
-        await self._lease_or_lock()
+        if self.store.lock is None:
+            await self._lease.renew()
         await self.open()
         while True:
             epoch = self.state.epoch + 1
@@ -305,10 +310,6 @@ class Engine:
         self._tell(placed)
         if self._executor is not None:
             self._worker = self._executor.start(self.writer_id, self._reported, self._alive)
-
-    async def _lease_or_lock(self) -> None:
-        if self.store.lock is None:
-            await self._lease.renew()
 
     def _fence(self) -> Fenced:
         """Somebody newer leads: from here on nothing is written, answered or handed out."""
@@ -401,7 +402,7 @@ class Engine:
             now=self._system.now(),
             as_of=self._as_of,
             worker=self._worker,
-            slots=executor.slots() + freed if executor is not None and not self._closing else 0,
+            slots=executor.slots() + freed if executor is not None and not self._draining else 0,
             loads=self._loads,
             listening_since=self._listening_since,
             heard=self._heard,
@@ -418,7 +419,8 @@ class Engine:
             intents += heartbeats(self.state, now)
         intents += deadlines(self.state, now)
         intents += ready_dispatch(self.state, now)
-        return intents
+        # Two controllers may give up one attempt, each for its reason: the first is enough.
+        return list({intent.key(): intent for intent in reversed(intents)}.values())[::-1]
 
     def _answer(self, batches: Sequence[_Batch], position: int) -> None:
         index = 0
@@ -463,6 +465,7 @@ class Engine:
 
     async def run(self) -> None:
         """Lead until `close`. `Fenced`, or whatever else stops a leader, is raised."""
+        lease = asyncio.create_task(self._keep_lease())
         try:
             while not (self._closing and not self._queue):
                 self._check_clocks()
@@ -478,6 +481,12 @@ class Engine:
             raise
         finally:
             self.leading = False
+            lease.cancel()
+
+    async def _keep_lease(self) -> None:
+        while self.store.lock is None:
+            await self._lease.renew()
+            await asyncio.sleep(TERM_US / 4e6)
 
     async def _rest(self) -> None:
         """Wait for something to do, and look for what others did."""
@@ -491,7 +500,6 @@ class Engine:
                 timer.cancel()
         if self._system.monotonic() - self._probed >= PROBE_US:
             await self.catch_up()
-            await self._lease_or_lock()
             self._reconcile()
 
     def _idle_us(self) -> int:
@@ -511,6 +519,7 @@ class Engine:
 
     async def close(self) -> None:
         """Stop leading in good order: attempts at work are interrupted and reported."""
+        self._draining = True  # a slot that becomes free now is nobody's
         if self._executor is not None and self._worker:
             await self._executor.close()
         self._closing = True

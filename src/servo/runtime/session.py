@@ -52,6 +52,7 @@ class Session:
                 with suppress(Unavailable):
                     await self.engine.follow()
                     await self.engine.try_lead()
+            await self._look_up()
             await self.engine.run()
         except BaseException as error:
             for waiting in self._waiting.values():
@@ -70,11 +71,16 @@ class Session:
         if waiting is None:
             waiting = self._waiting[run_id] = asyncio.get_running_loop().create_future()
             self._look()
+            await self._look_up()
+        return await asyncio.shield(waiting)
+
+    async def _look_up(self) -> None:
+        """Who begins to lead loads its state anew, and runs that have ended are not in it."""
+        for run_id, waiting in list(self._waiting.items()):
             if not waiting.done() and run_id not in self.engine.state.runs:
                 found = await self.engine.summary(run_id)
                 if found is not None and not waiting.done():
                     waiting.set_result(found)
-        return await asyncio.shield(waiting)
 
     def _changed(self, placed: Sequence[Placed]) -> None:
         if self._waiting:
