@@ -177,6 +177,11 @@ class Engine:
         rows = await self._snapshot.find(runs.TABLE, [(run_id,)])
         return rows[0] if rows else None
 
+    @property
+    def revision(self) -> int:
+        """The newest revision that this engine published or found."""
+        return self._publisher.newest.revision
+
     def new_id(self) -> str:
         return self._system.new_id()
 
