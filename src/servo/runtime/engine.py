@@ -138,6 +138,7 @@ class Engine:
         async with self._turn:
             if not self.leading:
                 await self.catch_up()
+                self.state.take()  # it publishes nothing, and loads anew before it leads
 
     async def catch_up(self) -> None:
         """Fold what others appended. `Fenced` if one of them leads now and this engine did."""
@@ -487,6 +488,33 @@ class Engine:
         finally:
             self.leading = False
             lease.cancel()
+
+    async def once(self) -> bool:
+        """The serverless life: lead, do all there is to do now, publish, let go. False: somebody else
+        leads, and does it.
+
+        Workers of such an engine write their reports into the ledger themselves: signs of life are
+        heard while nobody leads, so that a takeover is no reason to wait for them again.
+        """
+        waited = self._system.monotonic()
+        while not await self.try_lead():
+            # Whoever died with the lease in hand is found out only by who looks for a whole term.
+            if self.store.lock is not None or self._system.monotonic() - waited > 2 * TERM_US:
+                return False
+            await asyncio.sleep(PROBE_US / 1e6)
+        self._listening_since = 0
+        try:
+            self._reconcile()
+            while await self.step():
+                pass
+        except BaseException as error:
+            self._fail(error)
+            self._unlock()
+            raise
+        finally:
+            self.leading = False
+        await self.leave()
+        return True
 
     async def _keep_lease(self) -> None:
         while self.store.lock is None:
