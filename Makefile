@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 # are kept: without them every start of `servo` compiles its imports again.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check bench lock clean
+.PHONY: help setup demo test crash check bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -18,12 +18,25 @@ help: ## list these commands
 setup: ## create .venv with exactly the locked dependencies (the others do it by themselves)
 	@$(PYTHON) tools/setup_venv.py
 
-demo: setup ## load examples/shop and print its plan
-	@echo "Loading examples/shop and printing its plan (servo plan --project examples/shop):"
-	@$(BIN)/servo plan --project examples/shop
+demo: setup ## plan and run examples/shop for three days, and show what happened
+	@rm -rf build/demo && mkdir -p build && cp -r examples/shop build/demo
+	@cd build/demo; for command in \
+	    "servo plan +daily_revenue -p date=2024-01-01..2024-01-03" \
+	    "servo run +daily_revenue -p date=2024-01-01..2024-01-03" \
+	    "servo status" \
+	    "servo ledger verify"; \
+	do \
+	    printf '\n$$ %s\n' "$$command"; \
+	    "$(CURDIR)/$(BIN)/servo" $${command#servo } || exit 1; \
+	done
+	@echo; echo "That was a copy of examples/shop, in build/demo."
 
 test: setup ## run all tests
 	@$(BIN)/python -m pytest -q -n auto
+
+ROUNDS ?= 500
+crash: setup ## kill real processes at random and compare: make crash ROUNDS=500
+	@$(BIN)/python -m tests.crash.hunt $(ROUNDS)
 
 check: setup ## format, lint, strict types, layers, docs links; changes nothing
 	@echo "format" && $(BIN)/ruff format --quiet --check . || { echo "run: $(BIN)/ruff format ."; exit 1; }

@@ -198,18 +198,22 @@ def cli_page() -> str:
         "Command line",
         "What `servo --help` and the help of each command say.",
         f"## `servo`\n\n{usage(cli, 'servo')}",
-        *(f"## `servo {name}`\n\n{usage(command(name), f'servo {name}')}" for name in COMMANDS),
+        *(section for name in COMMANDS for section in sections(command(name), f"servo {name}")),
         "## Exit codes\n\n"
         + table(
             ["Code", "Meaning"],
             [
                 ["0", "It worked. `--diff` ends with 0 whether or not the plans differ."],
+                [
+                    "1",
+                    "It was tried and did not succeed: a run failed, the ledger is damaged.",
+                ],
                 ["2", "The input is wrong: one sentence on standard error says what to do."],
-                ["130", "Interrupted from the keyboard."],
+                ["130", "Interrupted from the keyboard; 143 by SIGTERM. A run can be resumed."],
             ],
         ),
-        "## Output\n\nResults go to standard output, everything else to standard error. Plans and"
-        " differences are in colour on a terminal, unless the environment variable `NO_COLOR` is set.",
+        "## Output\n\nResults go to standard output, everything else to standard error. Both are in"
+        " colour on a terminal, unless the environment variable `NO_COLOR` is set.",
     )
 
 
@@ -217,6 +221,13 @@ def command(name: str) -> click.Command:
     found = cli.get_command(click.Context(cli), name)
     assert found is not None
     return found
+
+
+def sections(of: click.Command, name: str) -> Iterator[str]:
+    """A command, then those below it."""
+    yield f"## `{name}`\n\n{usage(of, name)}"
+    for below, found in of.commands.items() if isinstance(of, click.Group) else ():
+        yield from sections(found, f"{name} {below}")
 
 
 def usage(of: click.Command, name: str) -> str:
@@ -232,8 +243,8 @@ def usage(of: click.Command, name: str) -> str:
 def states_page() -> str:
     return page(
         "States, reasons and errors",
-        "These tables are part of Servo today. The engine that runs tasks by them is *planned*, so"
-        " no command shows a state yet.",
+        "The engine runs tasks by these tables, and `servo status` and `servo sql` show states and"
+        " reasons. Checks and quarantine, which some of them are about, are *planned*.",
         "## States of a task\n\n" + state_table(states.TaskState),
         "### Transitions of a task\n\nNo other step is possible, and nothing leaves an end. *Next"
         " attempt* marks the steps that begin one; the retry is the only step back.\n\n"

@@ -488,3 +488,18 @@ def test_a_trigger_names_a_plan_that_is_there_before_it() -> None:
         assert f"objects/{trigger.plan_object.removeprefix('sha256:')}" in place.values
 
     play(story)
+
+
+def test_waiting_for_a_run_after_the_engine_stopped_says_why() -> None:
+    async def story(place: Place) -> None:
+        session = place.session("one", {"a": forever}, lock=False)
+        await session.__aenter__()
+        found = await requests.trigger(session.engine, plan_of({"a": []}), code_ref=CODE)
+        await place.engine("two", lock=False).lead()
+        with pytest.raises(Fenced):
+            await session.lived()
+        with pytest.raises(Fenced):
+            await session.ended(found.run_id)
+        await session.__aexit__(None, None, None)
+
+    play(story)

@@ -50,7 +50,7 @@ def shop(tmp_path: Path) -> Path:
 def test_help_lists_the_commands(option: str) -> None:
     done = run(option)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"^  plan  Show what would run", done.stdout, re.MULTILINE)
+    assert re.search(r"^  plan +Show what would run", done.stdout, re.MULTILINE)
 
 
 def test_no_command_is_answered_with_the_help_on_stderr() -> None:
@@ -83,7 +83,7 @@ def test_an_unknown_command_is_guessed() -> None:
 
 
 def test_an_unknown_command_that_is_like_none_is_told_which_there_are() -> None:
-    assert refused(run("xyz")).startswith("there is no command 'xyz'; commands: plan\n")
+    assert refused(run("xyz")).startswith("there is no command 'xyz'; commands: plan, run, ")
 
 
 def test_an_unknown_option_is_guessed() -> None:

@@ -151,6 +151,11 @@ def test_the_failure_of_an_exception_says_where_and_not_what_the_exception_said(
     assert failure.traceback_object == "sha256:00"
 
 
+def test_a_failure_without_a_kept_traceback_promises_none() -> None:
+    failure = TaskFailure.of_exception(names(MyError), where="orders.py:41")
+    assert failure.message == f"{__name__}.MyError was raised at orders.py:41."
+
+
 def test_a_failure_keeps_the_error_number_as_a_detail() -> None:
     failure = TaskFailure.of_exception(names(OSError), errno=errno.ENOSPC)
     assert failure.code is FailureCode.DISK_FULL

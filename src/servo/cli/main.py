@@ -1,6 +1,7 @@
 """`servo`: commands are loaded when they are called, so that help is immediate.
 
-Exit codes: 0 for done, 2 for something to mend (told in one message on stderr), 130 for Ctrl-C.
+Exit codes: 0 for done; 1 for what was tried and did not succeed (a run that failed, a damaged ledger, a
+full disk); 2 for something to mend in what was asked; 130 for Ctrl-C. 1 and 2 come with a message.
 Data goes to stdout, everything said about it to stderr.
 """
 
@@ -13,10 +14,14 @@ from io import TextIOWrapper
 import click
 
 import servo
-from servo.errors import ServoError
+from servo.errors import Conflict, Invalid, ServoError
 
 COMMANDS = {
     "plan": ("servo.cli.plan", "Show what would run, in which order and why."),
+    "run": ("servo.cli.run", "Make assets: plan, run the tasks, record what happened."),
+    "status": ("servo.cli.status", "Show runs, or the tasks of one run."),
+    "sql": ("servo.cli.sql", "Ask the tables of the state in SQL."),
+    "ledger": ("servo.cli.ledger", "Look at the log of facts, and verify it."),
 }
 
 
@@ -56,14 +61,14 @@ class _Lazy(click.Group):
 @click.version_option(servo.__version__, "-V", "--version", message="servo %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Servo plans data assets: what would run, in which order, and why."""
+    """Servo makes data assets: what has to run, in which order, and why."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help(), file=sys.stderr)
         ctx.exit(2)
 
 
 def main() -> None:
-    """Run a command; what goes wrong on purpose is one message and an exit code of 2."""
+    """Run a command; what goes wrong on purpose is one message and an exit code."""
     _write_anything()
     code = 0
     try:
@@ -82,7 +87,7 @@ def main() -> None:
         code = 2
     except ServoError as error:
         print(f"servo: {error}", file=sys.stderr)
-        code = 2
+        code = 2 if isinstance(error, Invalid | Conflict) else 1
     except (KeyboardInterrupt, click.Abort):
         code = 130
     except BrokenPipeError:

@@ -343,7 +343,8 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         place = f" at {where}" if where else ""
         return cls(
             code=classify(names, errno=errno),
-            message=f"{names[0]} was raised{place}; its text is in the traceback.",
+            message=f"{names[0]} was raised{place}"
+            + ("; its text is in the traceback." if traceback_object else "."),
             exception_types=names,
             traceback_object=traceback_object,
             details={} if errno is None else {"errno": errno},

@@ -72,6 +72,8 @@ class Session:
             waiting = self._waiting[run_id] = asyncio.get_running_loop().create_future()
             self._look()
             await self._look_up()
+            if self._live is not None and self._live.done() and not waiting.done():
+                waiting.set_exception(self.engine.failure or _gone())
         return await asyncio.shield(waiting)
 
     async def _look_up(self) -> None:

@@ -9,6 +9,7 @@ keeps the promises that everything rests on.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from servo.adapters.disk import LocalDisk
@@ -62,7 +63,7 @@ def prepare(folder: Path, tenant: str = TENANT, workspace: str = WORKSPACE) -> N
     asyncio.run(probe(one, two, system().new_id))
     # State is nobody's source code.
     ignored = folder / ".gitignore"
-    if not ignored.exists():
+    with suppress(OSError):  # a courtesy
         ignored.write_text("# made by servo: state does not belong into version control\n*\n")
 
 

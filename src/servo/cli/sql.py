@@ -1,0 +1,63 @@
+"""`servo sql`: questions to the tables, in SQL. It only reads."""
+
+import asyncio
+import sys
+
+import click
+
+from servo.cli.asking import check_text, project_option
+from servo.cli.output import output_option, print_rows, say, table
+from servo.cli.reading import find_store, newest, say_as_of
+from servo.fold.tables import TABLES
+from servo.ledger.snapshot import Result
+from servo.ports.store import Store
+
+
+@click.command("sql")
+@click.argument("query", required=False)
+@output_option
+@click.option("--tables", is_flag=True, help="List the tables, their columns and what they mean.")
+@project_option
+def command(query: str | None, form: str, tables: bool, project: str) -> None:
+    """Ask the tables of the state in SQL, as DuckDB speaks it. QUERY is one SELECT; - reads it from
+    standard input.
+
+    The answer is as of the newest revision. Nothing can be changed this way.
+    """
+    if tables:
+        _list_tables(form)
+        return
+    if query is None:
+        raise click.UsageError("there is no query; write one, or list the tables with --tables")
+    if query == "-":
+        query = sys.stdin.read()
+    check_text(query)
+    result = asyncio.run(_ask(find_store(project), query))
+    print_rows(form, result.columns, result.rows)
+
+
+async def _ask(store: Store, query: str) -> Result:
+    snapshot = await newest(store)
+    if not snapshot.revision:
+        say_as_of(snapshot)
+    return await snapshot.sql(query)
+
+
+def _list_tables(form: str) -> None:
+    columns = ["table", "column", "type", "null", "meaning"]
+    if form != "table":
+        rows = [
+            (each.name, column.name, column.kind.value, column.nullable, column.about)
+            for each in TABLES
+            for column in each.columns
+        ]
+        print_rows(form, columns, rows)
+        return
+    for number, each in enumerate(TABLES):
+        key = f"  key: {', '.join(each.key)}"
+        say(("\n" if number else "") + click.style(each.name, bold=True) + f"  {each.about}{key}")
+        listed = [
+            (f"  {c.name}", c.kind.value + (" or null" if c.nullable else ""), c.about)
+            for c in each.columns
+        ]
+        say(table(["  column", "type", "meaning"], listed))
