@@ -2,7 +2,8 @@
 
 An attempt that ran inside an engine's process is gone with it; where the operating system's lock says
 that no other engine lives, that is known at once and need not wait for a deadline. A run whose code
-nobody could load for half a day is told to stop, because its submitter will not come back.
+nobody could load for half a day is told to stop, because its submitter will not come back. Held by
+tests/unit/test_controllers.py and tests/invariants/test_invariants.py.
 """
 
 from servo.control.deadlines import give_up
@@ -17,7 +18,8 @@ from servo.fold.state import State
 PROCESS = "process:"
 CODE_WAIT_US = 12 * 3_600_000_000
 MAX_VANISHED = 3
-"""How often an attempt may vanish with its process before that counts as its own fault."""
+"""How many attempts of a task may be interrupted before one that vanishes counts as its own fault:
+code that kills its process would otherwise run for ever."""
 
 
 def anti_entropy(view: State, moment: Moment) -> list[Fact]:
@@ -27,7 +29,7 @@ def anti_entropy(view: State, moment: Moment) -> list[Fact]:
     for run in view.active_runs():
         trigger = run.run.trigger
         if moment.alone:
-            for key in list(run.open):
+            for key in sorted(run.open):
                 attempt = run.tasks[key].current
                 assert attempt is not None
                 if _lived_in(attempt.worker) and attempt.worker != moment.worker:
@@ -59,7 +61,8 @@ def _vanished(task: Task) -> TaskFailure:
     if times >= MAX_VANISHED:
         return TaskFailure(
             code=FailureCode.WORKER_CRASH,
-            message=f"The process that ran it ended without a result, {times + 1} times in a row.",
+            message="The process that ran it ended without a result, after"
+            f" {times} attempts that were interrupted.",
         )
     return TaskFailure(
         code=FailureCode.INTERRUPTED,

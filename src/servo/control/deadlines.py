@@ -3,7 +3,7 @@
 A deadline follows from rows (`Timeouts`), never from a timer that could be lost. It is acted upon only
 while the view is fresh (INV-9): a report that would have saved the attempt may be in what was not read
 yet. Retries need no fact of their own: when the wait is over, ready-dispatch asks for the next
-attempt.
+attempt. Held by tests/unit/test_controllers.py and tests/invariants/test_invariants.py.
 """
 
 from servo.control.moment import Moment
@@ -69,7 +69,7 @@ def _overdue(
                 details={FORCED: True},
             )
         return None
-    if task.state is TaskState.DISPATCHED and heard is None:
+    if task.state is TaskState.DISPATCHED and heard is None and attempt.heartbeat is None:
         due = limits.ack_deadline(attempt.dispatched[2] // 1000, listening_since=listening)
         if now > due:
             return TaskFailure(

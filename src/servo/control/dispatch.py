@@ -1,7 +1,8 @@
 """Ready-dispatch and dispatcher: which attempts to ask for, and which to hand to the executor.
 
 Asking is a fact, handing over is an effect: the first is decided here and becomes durable before the
-second is done. Handing over is idempotent, so the dispatcher may name an attempt again.
+second is done. Handing over is idempotent, so the dispatcher may name an attempt again. Held by
+tests/unit/test_controllers.py and tests/invariants/test_invariants.py.
 """
 
 import heapq
@@ -23,19 +24,21 @@ def ready_dispatch(view: State, moment: Moment) -> list[DispatchRequested]:
     """Ask for attempts of tasks that can go, as many as the executor takes.
 
     High priority first; among equals the run with the fewest attempts at work, then the older run.
-    Runs whose code cannot be loaded here wait for an engine that can.
+    Runs whose code cannot be loaded here wait for an engine that can. A retry is the clock's
+    decision, so it waits for a view that is fresh (INV-9); `view.wake` said which are due.
     """
     free = min(moment.slots, MAX_AT_ONCE)
     if free <= 0:
         return []
+    retries_by = moment.now if moment.fresh else None
     queue: list[tuple[int, int, int, list[str]]] = []
     chosen: list[RunFold] = []
     for run in view.active_runs():
         trigger = run.run.trigger
-        head = run.first_ready() if run.run.stop is None else None
+        head = run.first_ready(retries_by) if run.run.stop is None else None
         if head is not None and trigger is not None and moment.loads(trigger.code_ref):
             chosen.append(run)
-            keys = run.take_ready(free)[::-1]
+            keys = run.take_ready(free, retries_by)[::-1]
             queue.append((head[0], len(run.open), len(chosen) - 1, keys))
     heapq.heapify(queue)
     asked: list[DispatchRequested] = []
@@ -48,7 +51,7 @@ def ready_dispatch(view: State, moment: Moment) -> list[DispatchRequested]:
             DispatchRequested(
                 run_id=run.run_id,
                 task_key=key,
-                attempt=run.tasks[key].attempt + 1,
+                attempt=run.tasks[key].next_attempt,
                 worker=moment.worker,
             )
         )
@@ -61,7 +64,7 @@ def ready_dispatch(view: State, moment: Moment) -> list[DispatchRequested]:
 def dispatcher(view: State, moment: Moment, held: frozenset[str]) -> Iterator[Work]:
     """Attempts that were asked of this executor and that it does not hold."""
     for run in view.active_runs():
-        for key in run.open:
+        for key in sorted(run.open):
             attempt = run.tasks[key].current
             assert attempt is not None
             if (

@@ -9,7 +9,7 @@ def heartbeats(view: State, moment: Moment) -> list[TaskHeartbeat]:
     """What a new leader would have to know: attempts heard of long after what the tables say."""
     facts = []
     for run in view.active_runs():
-        for key in run.open:
+        for key in sorted(run.open):
             attempt = run.tasks[key].current
             assert attempt is not None and attempt.dispatched is not None and run.shape is not None
             heard = moment.heard.get(attempt.attempt_id)

@@ -1,16 +1,20 @@
 """Deriving a task's state: its own facts, replayed in the order of their places.
 
 The state is a function of the *set* of facts, because they are put in order here, however they
-came. While walking through them a task is in one of four situations:
+came. While walking through them a task is in one of five situations:
 
-    waiting   nobody was asked yet           ends by: a dead edge, a stop, a reuse
+    waiting   an edge is not SUCCESS yet     ends by: a dead edge, a stop
+    ready     all edges are                  ends by: a stop, a reuse
     asked     attempt k was asked for        ends by: the first result of attempt k
     between   an attempt ended for a retry   ends by: a stop; goes on with the next attempt
     ended     nothing changes it any more
 
-A fact that does not fit the situation changes nothing: a result of an attempt that is not the current
-one (INV-8), a dispatch after the end, a second stop. A retry is the policy's decision over the
-attempts so far; interrupted ones are not counted.
+A fact that does not fit the situation changes nothing: a dispatch or a reuse of a task that is not
+ready (INV-6), a result of an attempt that is not the current one (INV-8), a dispatch after the end, a
+second stop. Reports that stand before the dispatch of their attempt count from there on: an attempt
+whose first result is known is never waited for. A retry is the policy's decision over the attempts so
+far; interrupted ones are not counted. Held by tests/unit/test_deriving.py, and for all facts by
+tests/property/test_fold_properties.py.
 """
 
 import msgspec
@@ -40,34 +44,64 @@ FORCED = "forced"
 """The detail that marks the cancellation of an attempt whose worker never answered."""
 
 # At one place there is one fact; a stop and a dead edge may share one with what caused them, and then
-# the cause comes first.
+# the cause comes first. A report that counts from its dispatch on comes after it.
 _STOP, _DEAD, _REUSE, _ASK, _START, _RESULT = range(6)
 
 
 def derive(
     task: Task,
-    *,
     deps: int,
+    retry: RetryPolicy,
+    run_id: str,
+    key: str,
+    triggered: Mark,
+    stop: RunStop | None,
+) -> Task:
+    """The task with its derived fields. `run_id` and `key` are the seed for the jitter of its
+    retries. Every fact given stands after `triggered`."""
+    ready: Mark | None = None
+    if task.met >= deps:
+        ready = task.met_at or triggered
+    if stop is None and task.dead is None and task.reused is None:
+        # What nearly every task looks like: not asked for yet, or one attempt that goes well.
+        attempts = task.attempts
+        if not attempts and not task.outputs:
+            last = task.met_at or triggered
+            if ready is None:
+                return _derived(task, _T.PENDING, _R.RUN_TRIGGERED, triggered, last)
+            return _derived(task, _T.READY, _R.DEPENDENCIES_SATISFIED, ready, last)
+        if len(attempts) == 1 and ready is not None:
+            attempt = attempts[0]
+            asked = attempt.dispatched
+            if asked is not None and asked > ready:
+                last = attempt.last
+                if task.outputs:
+                    last = max(last, task.outputs[-1].mark)
+                if not attempt.results:
+                    state, reason, since = _T.DISPATCHED, _R.DISPATCHED_TO_WORKER, asked
+                    if attempt.started is not None:
+                        state, reason = _T.RUNNING, _R.EXECUTION_STARTED
+                        since = max(asked, attempt.started)
+                    return _derived(task, state, reason, since, last, attempt.number, 1)
+                result = attempt.results[0]
+                if result.outcome is Outcome.SUCCEEDED:
+                    end = max(asked, result.mark)
+                    state, reason = _T.SUCCEEDED, _R.EXECUTION_SUCCEEDED
+                    return _derived(task, state, reason, end, last, attempt.number, 1, None, end)
+    return _walk(task, ready, retry, f"{run_id}:{key}", triggered, stop)
+
+
+def _walk(
+    task: Task,
+    ready: Mark | None,
     retry: RetryPolicy,
     seed: str,
     triggered: Mark,
     stop: RunStop | None,
 ) -> Task:
-    """The task with its derived fields. `seed` is its identity, for the jitter of its retries."""
-    if not task.attempts and task.reused is None and task.dead is None and stop is None:
-        if task.met < deps:
-            state, reason, since = _T.PENDING, _R.RUN_TRIGGERED, triggered
-        else:
-            state, reason = _T.READY, _R.DEPENDENCIES_SATISFIED
-            since = (
-                task.met_at if task.met_at is not None and task.met_at > triggered else triggered
-            )
-        last = task.met_at if task.met_at is not None and task.met_at > triggered else triggered
-        return _derived(task, state, reason, since, last=last)
-
     steps: list[tuple[Mark, int, Attempt | None]] = []
     if stop is not None:
-        steps.append((max(stop.mark, triggered), _STOP, None))
+        steps.append((stop.mark, _STOP, None))
     if task.dead is not None:
         steps.append((task.dead.mark, _DEAD, None))
     if task.reused is not None:
@@ -76,9 +110,9 @@ def derive(
         if each.dispatched is not None:
             steps.append((each.dispatched, _ASK, each))
             if each.started is not None:
-                steps.append((each.started, _START, each))
+                steps.append((max(each.started, each.dispatched), _START, each))
             if each.results:
-                steps.append((each.results[0].mark, _RESULT, each))
+                steps.append((max(each.results[0].mark, each.dispatched), _RESULT, each))
     steps.sort(key=_by_place)
 
     state, reason, since = _T.PENDING, _R.RUN_TRIGGERED, triggered
@@ -90,7 +124,7 @@ def derive(
     for mark, kind, attempt in steps:
         if kind == _ASK:
             assert attempt is not None
-            if stopped or attempt.number <= number:
+            if stopped or attempt.number <= number or ready is None or mark <= ready:
                 continue
             reason = _R.RETRY_DUE if number else _R.DISPATCHED_TO_WORKER
             asked, number, retry_at = attempt, attempt.number, None
@@ -105,7 +139,7 @@ def derive(
             result = asked.results[0]
             if result.outcome is Outcome.INTERRUPTED:
                 tries -= 1
-            state, reason, delay = _verdict(result, retry, max(tries, 1), seed, stop, stopped)
+            state, reason, delay = _verdict(result, retry, tries, seed, stop, stopped)
             since = mark
             if state is _T.RETRY_WAIT:
                 asked, retry_at = None, mark[2] + delay * 1000
@@ -121,28 +155,27 @@ def derive(
                 retry_at = None
                 break
         elif kind == _DEAD:
-            if not number and not stopped:
-                assert task.dead is not None
-                state, reason, since = task.dead.state, task.dead.reason, mark
-                ended = mark
-                break
-        elif not number and not stopped:  # _REUSE
-            state, reason, since = _T.REUSED, _R.REUSED, mark
-            ended = mark
+            # A task with a dead edge is never ready, so that nobody was asked to run it.
+            assert task.dead is not None and not number
+            state, reason = task.dead.state, task.dead.reason
+            since = ended = mark
             break
-    if state is _T.PENDING and task.met >= deps:
-        state, reason = _T.READY, _R.DEPENDENCIES_SATISFIED
-        since = max(task.met_at, triggered) if task.met_at is not None else triggered
+        elif not number and ready is not None and mark > ready:  # _REUSE
+            state, reason = _T.REUSED, _R.REUSED
+            since = ended = mark
+            break
+    if state is _T.PENDING and ready is not None:
+        state, reason, since = _T.READY, _R.DEPENDENCIES_SATISFIED, ready
     return _derived(
         task,
         state,
         reason,
         since,
-        attempt=number,
-        tries=tries,
-        retry_at=retry_at,
-        ended=ended,
-        last=_last(task, triggered, stop, ended),
+        _last(task, triggered, stop, ended),
+        number,
+        tries,
+        retry_at,
+        ended,
     )
 
 
@@ -156,8 +189,8 @@ def _last(task: Task, triggered: Mark, stop: RunStop | None, ended: Mark | None)
         last = max(last, attempt.last)
     if task.reused is not None:
         last = max(last, task.reused.mark)
-    for output in task.outputs:
-        last = max(last, output.mark)
+    if task.outputs:
+        last = max(last, task.outputs[-1].mark)
     if task.met_at is not None:
         last = max(last, task.met_at)
     if task.dead is not None:
@@ -172,12 +205,11 @@ def _derived(
     state: TaskState,
     reason: TransitionReason,
     since: Mark,
-    *,
+    last: Mark,
     attempt: int = 0,
     tries: int = 0,
     retry_at: int | None = None,
     ended: Mark | None = None,
-    last: Mark,
 ) -> Task:
     return Task(
         task.attempts,
@@ -200,6 +232,12 @@ def _derived(
 _SILENT = TaskFailure(
     code=FailureCode.INTERNAL_ERROR, message="The attempt was reported as failed, without a reason."
 )
+_LATE = TaskFailure(
+    code=FailureCode.EXECUTION_TIMEOUT, message="The attempt took longer than it was allowed to."
+)
+# The outcome says whether an attempt was cancelled or interrupted. A failure with such a code
+# contradicts it, and would be retried for ever or never for a reason that is not its own.
+_NO_FAILURES = (FailureCode.CANCELLED, FailureCode.INTERRUPTED)
 
 
 def _verdict(
@@ -225,7 +263,8 @@ def _verdict(
         return _T.CANCELLED, _R.CANCELLED_BY_WORKER, 0
     if result.outcome is Outcome.INTERRUPTED:
         return _T.RETRY_WAIT, _R.INTERRUPTED, 0
-    error = error or _SILENT
+    if error is None or error.code in _NO_FAILURES:
+        error = _LATE if result.outcome is Outcome.TIMED_OUT else _SILENT
     decision = retry.decide(error, tries, seed, retriable=result.retriable)
     reason = failure_reason(error.code)
     return (_T.RETRY_WAIT if decision.retry else _T.FAILED), reason, decision.delay_ms

@@ -3,7 +3,7 @@
     mark     (position, index, at): a fact's place, and its time for people and deadlines. Marks are
              compared by place; two marks of one place are one fact
     join     how two facts about one thing become one record, whatever comes first: the lowest place
-             stands (`first`), the highest does (`latest`), or both are kept (results, outputs)
+             stands, the highest does (`latest`), or both are kept (results, outputs)
 
 Records are frozen. A change makes a new one, so the old one can be put back (a lost race), be
 written to Parquet while the fold goes on, and be compared.
@@ -19,10 +19,6 @@ from servo.events.execution import MaterializationCompleted, Outcome, TaskFinish
 from servo.events.orchestration import RunTriggered, Stop, attempt_id
 
 Mark = tuple[int, int, int]
-
-
-def first(one: Mark | None, two: Mark) -> Mark:
-    return two if one is None or two < one else one
 
 
 def latest(one: Mark | None, two: Mark | None) -> Mark | None:
@@ -82,7 +78,16 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     def asked(self, mark: Mark, worker: str) -> "Attempt":
         if self.dispatched is not None and self.dispatched <= mark:
             return self
-        return msgspec.structs.replace(self, dispatched=mark, worker=worker)
+        return Attempt(
+            self.number,
+            self.attempt_id,
+            mark,
+            worker,
+            self.started,
+            self.worker_id,
+            self.heartbeat,
+            self.results,
+        )
 
     def began(self, mark: Mark, worker_id: str) -> "Attempt":
         if self.started is not None and self.started <= mark:
@@ -95,16 +100,25 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, heartbeat=mark)
 
     def ended(self, result: Result) -> "Attempt":
-        same = next((r for r in self.results if r.kind == result.kind), None)
-        if same is None:
-            results = (*self.results, result)
-        elif result.mark < same.mark:
-            results = tuple(result if r is same else r for r in self.results)
+        results = self.results
+        if not results:
+            results = (result,)
         else:
-            return self
-        if len(results) > 1:
-            results = tuple(sorted(results, key=lambda r: r.mark))
-        return msgspec.structs.replace(self, results=results)
+            same = next((r for r in results if r.kind == result.kind), None)
+            if same is not None and same.mark <= result.mark:
+                return self
+            others = [r for r in results if r is not same]
+            results = tuple(sorted([*others, result], key=lambda r: r.mark))
+        return Attempt(
+            self.number,
+            self.attempt_id,
+            self.dispatched,
+            self.worker,
+            self.started,
+            self.worker_id,
+            self.heartbeat,
+            results,
+        )
 
     @property
     def result(self) -> Result | None:
@@ -112,9 +126,11 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last(self) -> Mark:
-        marks = [m for m in (self.dispatched, self.started, self.heartbeat) if m is not None]
-        marks += [r.mark for r in self.results]
-        return max(marks)
+        last = self.results[-1].mark if self.results else (0, 0, 0)
+        for mark in (self.dispatched, self.started, self.heartbeat):
+            if mark is not None and mark > last:
+                last = mark
+        return last
 
 
 class Reuse(msgspec.Struct, frozen=True, gc=False):
@@ -148,6 +164,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     """By number."""
     reused: Reuse | None = None
     outputs: tuple[Output, ...] = ()
+    """By place."""
 
     met: int = 0
     """Upstream tasks whose edge is SUCCESS."""
@@ -169,16 +186,28 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     """The place that last changed the row."""
 
     def of(self, number: int) -> Attempt | None:
-        return next((a for a in self.attempts if a.number == number), None)
+        for attempt in self.attempts:
+            if attempt.number == number:
+                return attempt
+        return None
 
     @property
     def current(self) -> Attempt | None:
         return self.of(self.attempt) if self.attempt else None
 
+    @property
+    def next_attempt(self) -> int:
+        """A number that no fact has mentioned yet: neither a dispatch that did not count nor a
+        stray report can stand in the way of the next attempt."""
+        return self.attempts[-1].number + 1 if self.attempts else 1
+
     def with_attempt(self, attempt: Attempt) -> "Task":
+        """What is known, with one more attempt or more of it; what is derived is to be derived."""
         others = [a for a in self.attempts if a.number != attempt.number]
-        attempts = tuple(sorted([*others, attempt], key=lambda a: a.number))
-        return msgspec.structs.replace(self, attempts=attempts)
+        attempts: tuple[Attempt, ...] = (attempt,)
+        if others:
+            attempts = tuple(sorted([*others, attempt], key=lambda a: a.number))
+        return Task(attempts, self.reused, self.outputs, self.met, self.met_at, self.dead)
 
 
 class RunStop(msgspec.Struct, frozen=True, gc=False):
@@ -213,13 +242,6 @@ class Materialization(msgspec.Struct, frozen=True, gc=False):
     fact: MaterializationCompleted
     committed: Mark | None = None
     """When it began to count: the later of its report and its task's success."""
-
-
-class Partition(msgspec.Struct, frozen=True, gc=False):
-    """The versions of a partition that count and are in memory; the highest place is the latest."""
-
-    versions: tuple[tuple[Mark, str], ...] = ()
-    """Mark and materialization id, by place."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):

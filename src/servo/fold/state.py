@@ -9,8 +9,14 @@
     evict      forget what has ended and was published
 
 Folding is exact in any order and any batching, with any duplication (INV-1, INV-2), because
-records are joins by place and everything else is derived from them. `admit` is where order matters:
-it reads segments one after the other, and leaves out what a writer had no right to write.
+records are joins by place and everything else is derived from them. Loading and forgetting are exact
+where facts come in the order of their places, as an engine folds them. Both rest on this: what stands
+before a run's trigger says nothing of the run, and an id (of a run, a version, a deployment) is minted
+with what it names, so that two facts with one id say the same. `admit` is where order matters: it
+reads segments one after the other, and leaves out what a writer had no right to write.
+
+Held by tests/property/test_fold_properties.py, tests/unit/test_fold.py and
+tests/invariants/test_invariants.py.
 """
 
 import heapq
@@ -47,7 +53,6 @@ from servo.fold.records import (
     Reuse,
     RunStop,
     Task,
-    first,
 )
 from servo.fold.runs import RunFold, Timer
 from servo.fold.shape import Shape
@@ -110,6 +115,7 @@ class State:
         self._dirty_runs: dict[str, None] = {}
         self._timers: list[Timer] = []
         self._awake: dict[tuple[str, str], None] = {}
+        self._woken = 0
         self._trail = Trail()
         self._touched: dict[str, Mark] = {}
         self._recheck: dict[tuple[str, str], None] = {}
@@ -117,21 +123,25 @@ class State:
     # --- Folding ----------------------------------------------------------------------------------
 
     def needs(self, events: Iterable[Event]) -> Needs:
-        """What these events touch that is not in memory."""
+        """What these events touch that is not in memory. Ask again once the runs are loaded: only
+        then is it known which versions their tasks made."""
         plans: set[str] = set()
         missing: set[str] = set()
         rows: dict[str, set[Key]] = {}
         for event in events:
             fact = event.payload
-            run_id = getattr(fact, "run_id", None)
-            if run_id is not None and run_id not in self.runs:
-                missing.add(run_id)
-            if type(fact) is RunTriggered and fact.plan_object not in self.plans:
+            kind = type(fact)
+            if kind is RunTriggered and fact.plan_object not in self.plans:
                 plans.add(fact.plan_object)
-            if type(fact) is TaskFinished and run_id in self.runs:
-                for output in self.runs[fact.run_id].task(fact.task_key).outputs:
-                    self._need(rows, _MATERIALIZATIONS, (output.materialization_id,))
-            for projection in _BY_FACT.get(type(fact), ()):
+            if kind in _ABOUT_RUNS:
+                run = self.runs.get(fact.run_id)
+                if run is None:
+                    missing.add(fact.run_id)
+                elif kind in _ABOUT_TASKS:
+                    # The fact may decide whether the versions that the task made count.
+                    for output in run.task(fact.task_key).outputs:
+                        self._need(rows, _MATERIALIZATIONS, (output.materialization_id,))
+            for projection in _BY_FACT.get(kind, ()):
                 if projection.memory is Memory.ACTIVE:
                     for key in projection.keys(fact, (0, 0, 0)):
                         self._need(rows, projection.table.name, key)
@@ -148,14 +158,26 @@ class State:
     def fold(self, events: Iterable[Placed]) -> None:
         """Fold facts where they stand. What they need must be in memory."""
         for placed in events:
-            fact = placed.event.payload
+            event = placed[3]
+            fact = event.payload
             mark = placed[:3]
             kind = type(fact)
             for projection in _BY_FACT.get(kind, ()):
-                self._project(projection, fact, mark, placed.event)
-            handle = _HANDLERS.get(kind)
+                self._project(projection, fact, mark, event)
+            handle = _ABOUT_RUNS.get(kind)
             if handle is not None:
-                handle(self, fact, mark, placed.event)
+                run_id = fact.run_id
+                run = self.runs.get(run_id) or self._new_run(run_id)
+                last = self._touched.get(run_id)
+                if last is None or mark > last:
+                    self._touched[run_id] = mark
+                triggered = run.run.triggered
+                if kind is RunTriggered or (triggered is not None and triggered < mark):
+                    handle(self, run, fact, mark, event)
+                else:
+                    self._trail.put(run.early, mark, event)
+            elif kind is LeaderClaimed:
+                self._claimed(fact)
         self._settle()
 
     def _project(self, projection: Projection[Any], fact: Fact, mark: Mark, event: Event) -> None:
@@ -164,36 +186,32 @@ class State:
             known = records.get(key)
             joined = projection.join(key, known, fact, mark, event)
             if joined is not known:
+                if known is not None and projection.table.name == _MATERIALIZATIONS:
+                    self._set_version(Materialization(known.mark, known.fact))  # until rechecked
                 self._put(projection.table.name, key, joined)
 
     def _put(self, name: str, key: Key, record: Any) -> None:
         self._trail.put(self.records[name], key, record)
         self._dirty[name][key] = None
 
-    def _run(self, run_id: str, mark: Mark) -> RunFold:
-        run = self.runs.get(run_id)
-        if run is None:
-            run = RunFold(run_id, self._trail, self._timers)
-            self._trail.put(self.runs, run_id, run)
-        last = self._touched.get(run_id)
-        if last is None or mark > last:
-            self._touched[run_id] = mark
+    def _new_run(self, run_id: str) -> RunFold:
+        run = RunFold(run_id, self._trail, self._timers, self._recheck)
+        self._trail.put(self.runs, run_id, run)
         return run
 
-    def _claimed(self, fact: LeaderClaimed, mark: Mark, event: Event) -> None:
+    def _claimed(self, fact: LeaderClaimed) -> None:
         if fact.epoch > self.epoch:
             self._trail.put(vars(self), "epoch", fact.epoch)
             self._trail.put(vars(self), "leader", fact.writer_id)
 
-    def _triggered(self, fact: RunTriggered, mark: Mark, event: Event) -> None:
-        run = self._run(fact.run_id, mark)
+    def _triggered(self, run: RunFold, fact: RunTriggered, mark: Mark, event: Event) -> None:
         if run.run.triggered is None or mark < run.run.triggered:
-            run.set_run(
-                msgspec.structs.replace(
-                    run.run, triggered=mark, trigger=fact, actor=event.actor, since=mark
-                )
-            )
+            run.set_trigger(fact, mark, event.actor)
             run.set_shape(self.plans[fact.plan_object])
+            for at in sorted(at for at in run.early if at > mark):
+                known = run.early[at]
+                self._trail.drop(run.early, at)
+                _ABOUT_RUNS[type(known.payload)](self, run, known.payload, at, known)
         if fact.run_key is not None:
             claims = self.records[_RUN_KEYS][(fact.run_key,)]
             for claim in claims.claims:
@@ -203,36 +221,30 @@ class State:
                     self._touched.setdefault(claim.run_id, other.run.last)
                     self._recheck.update(((claim.run_id, key), None) for key in other.tasks)
 
-    def _stopped(self, fact: RunCancelRequested, mark: Mark, event: Event) -> None:
-        self._run(fact.run_id, mark).set_stop(RunStop(mark, fact.by, fact.message, event.actor))
+    def _stopped(self, run: RunFold, fact: RunCancelRequested, mark: Mark, event: Event) -> None:
+        run.set_stop(RunStop(mark, fact.by, fact.message, event.actor))
 
-    def _asked(self, fact: DispatchRequested, mark: Mark, event: Event) -> None:
-        run = self._run(fact.run_id, mark)
+    def _asked(self, run: RunFold, fact: DispatchRequested, mark: Mark, event: Event) -> None:
         task, attempt = self._attempt(run, fact.task_key, fact.attempt)
         joined = attempt.asked(mark, fact.worker)
         if joined is not attempt:
-            self._begun(run, mark)
+            if run.has(fact.task_key):
+                run.set_begun(mark)
             run.put(fact.task_key, task.with_attempt(joined))
 
-    def _reused(self, fact: TaskReused, mark: Mark, event: Event) -> None:
-        run = self._run(fact.run_id, mark)
+    def _reused(self, run: RunFold, fact: TaskReused, mark: Mark, event: Event) -> None:
         task = run.task(fact.task_key)
         if task.reused is None or mark < task.reused.mark:
-            self._begun(run, mark)
+            if run.has(fact.task_key):
+                run.set_begun(mark)
             reuse = Reuse(mark, fact.materialization_id, fact.reason)
             run.put(fact.task_key, msgspec.structs.replace(task, reused=reuse))
-
-    def _begun(self, run: RunFold, mark: Mark) -> None:
-        begun = first(run.run.begun, mark)
-        if begun is not run.run.begun:
-            run.set_run(msgspec.structs.replace(run.run, begun=begun))
 
     def _attempt(self, run: RunFold, task_key: str, number: int) -> tuple[Task, Attempt]:
         task = run.task(task_key)
         return task, task.of(number) or Attempt.new(run.run_id, task_key, number)
 
-    def _started(self, fact: TaskStarted, mark: Mark, event: Event) -> None:
-        run = self._run(fact.run_id, mark)
+    def _started(self, run: RunFold, fact: TaskStarted, mark: Mark, event: Event) -> None:
         task, attempt = self._attempt(run, fact.task_key, fact.attempt)
         if fact.attempt_id != attempt.attempt_id:
             return
@@ -240,8 +252,7 @@ class State:
         if joined is not attempt:
             run.put(fact.task_key, task.with_attempt(joined))
 
-    def _alive(self, fact: TaskHeartbeat, mark: Mark, event: Event) -> None:
-        run = self._run(fact.run_id, mark)
+    def _alive(self, run: RunFold, fact: TaskHeartbeat, mark: Mark, event: Event) -> None:
         task, attempt = self._attempt(run, fact.task_key, fact.attempt)
         if fact.attempt_id != attempt.attempt_id:
             return
@@ -249,19 +260,15 @@ class State:
         if joined is not attempt:
             run.put(fact.task_key, task.with_attempt(joined))
 
-    def _finished(self, fact: TaskFinished, mark: Mark, event: Event) -> None:
-        run = self._run(fact.run_id, mark)
+    def _finished(self, run: RunFold, fact: TaskFinished, mark: Mark, event: Event) -> None:
         task, attempt = self._attempt(run, fact.task_key, fact.attempt)
         if fact.attempt_id != attempt.attempt_id:
             return
         joined = attempt.ended(Result.of(fact, mark))
         if joined is not attempt:
             run.put(fact.task_key, task.with_attempt(joined))
-            if task.outputs:
-                self._recheck[fact.run_id, fact.task_key] = None
 
-    def _made(self, fact: MaterializationCompleted, mark: Mark, event: Event) -> None:
-        run = self._run(fact.run_id, mark)
+    def _made(self, run: RunFold, fact: MaterializationCompleted, mark: Mark, event: Event) -> None:
         task = run.task(fact.task_key)
         known = next(
             (o for o in task.outputs if o.materialization_id == fact.materialization_id), None
@@ -271,7 +278,7 @@ class State:
             output = Output(fact.materialization_id, fact.attempt, mark)
             outputs = tuple(sorted([*others, output], key=lambda o: o.mark))
             run.put(fact.task_key, msgspec.structs.replace(task, outputs=outputs))
-        self._recheck[fact.run_id, fact.task_key] = None
+            self._recheck[fact.run_id, fact.task_key] = None
 
     def _settle(self) -> None:
         """Derive what a batch as a whole changes: the runs it touched, the versions that count."""
@@ -294,18 +301,17 @@ class State:
     def _count_versions(self, run: RunFold, task_key: str) -> None:
         """A version counts if its attempt stands as the result of its task."""
         task = run.task(task_key)
+        end = task.ended if task.state is TaskState.SUCCEEDED and run.exists else None
         for output in task.outputs:
             key = (output.materialization_id,)
-            known: Materialization = self.records[_MATERIALIZATIONS][key]
+            stands = end is not None and task.attempt == output.attempt
+            known: Materialization | None = self.records[_MATERIALIZATIONS].get(key)
+            if known is None and not stands:
+                continue  # it was published, does not count, and nothing has changed about that
+            assert known is not None
             if (known.fact.run_id, known.fact.task_key) != (run.run_id, task_key):
-                continue
-            stands = (
-                run.exists
-                and task.state is TaskState.SUCCEEDED
-                and task.attempt == known.fact.attempt
-                and task.ended is not None
-            )
-            committed = max(known.mark, task.ended) if stands and task.ended else None
+                continue  # an older fact says that another task made it
+            committed = max(known.mark, end) if stands and end is not None else None
             if committed != known.committed:
                 changed = Materialization(known.mark, known.fact, committed)
                 self._put(_MATERIALIZATIONS, key, changed)
@@ -353,6 +359,8 @@ class State:
 
     def undo(self) -> None:
         """What was folded since the last `keep` did not happen."""
+        self._touched.clear()  # not empty only where folding failed half way
+        self._recheck.clear()
         by_tasks = {id(run.tasks): run for run in self.runs.values()}
         self._trail.undo(
             lambda mapping, key: (
@@ -383,12 +391,12 @@ class State:
             if run.dirty_run and run.exists:
                 total = len(shape.tasks) if shape is not None else 0
                 taken.runs.append(runs.RunRow(run_id, run.run, dict(run.counts), total))
-            planned = shape.tasks if shape is not None and run.exists else {}
-            for key in run.dirty_tasks:
-                if key in run.tasks:
-                    taken.tasks.append(tasks.TaskRow(run_id, key, run.tasks[key], planned.get(key)))
             if shape is not None and run.exists:
                 assert run.run.triggered is not None
+                for key in run.dirty_tasks:
+                    if key in run.tasks:
+                        planned = shape.tasks.get(key)
+                        taken.tasks.append(tasks.TaskRow(run_id, key, run.tasks[key], planned))
                 for key in run.dirty_edges:
                     below = shape.downstreams.get(key, ())
                     if below:
@@ -427,7 +435,8 @@ class State:
         attempt_rows: Sequence[Row],
     ) -> None:
         """What the tables say of a run; also that they say nothing. Its plan must be known."""
-        run = RunFold(run_id, self._trail, self._timers)
+        # With a trail of its own: what is loaded is durable, whatever becomes of the overlay.
+        run = RunFold(run_id, Trail(), self._timers, {})
         self.runs[run_id] = run
         known: dict[str, Task] = {str(row[1]): tasks.load(row) for row in task_rows}
         for row in attempt_rows:
@@ -441,12 +450,10 @@ class State:
             run.settle()
             if not run.ended:
                 self.active[run_id] = None
-        run.dirty_run = False
-        run.dirty_tasks, run.dirty_edges = {}, {}
-        self._trail.keep()
+        run.use(self._trail, self._recheck)
 
-    def load_rows(self, name: str, rows: Iterable[Row], asked: Iterable[Key] = ()) -> None:
-        """What a table says; `asked` are keys that were looked for, found or not."""
+    def load_rows(self, name: str, rows: Iterable[Row]) -> None:
+        """What a table says."""
         projection = _BY_NAME[name]
         for row in rows:
             key, record = projection.load(row)
@@ -476,6 +483,12 @@ class State:
     def wake(self, now: int) -> None:
         """Find the tasks whose time to be looked at has come: `awake` names open ones, each again
         later until it has moved on; retries whose wait is over join the ready ones."""
+        if now < self._woken:
+            # The clock went back, and what was to be looked at soon after is now far away.
+            for each in self.active_runs():
+                for key in each.open:
+                    heapq.heappush(self._timers, (now, each.run_id, key))
+        self._woken = now
         found: dict[tuple[str, str], None] = {}
         while self._timers and self._timers[0][0] <= now:
             _, run_id, key = heapq.heappop(self._timers)
@@ -494,16 +507,16 @@ class State:
         for run_id, key in found:
             shape = self.runs[run_id].shape
             assert shape is not None
-            limits = shape.rules(key).timeouts
-            again = min(limits.heartbeat_ms, limits.dispatch_ack_ms) * 250
+            again = shape.rules(key).look_us // 4
             heapq.heappush(self._timers, (now + again, run_id, key))
         self._awake = found
 
     def awake(self) -> list[tuple[RunFold, str]]:
-        """What the last `wake` found and has not moved on since."""
+        """What the last `wake` found and has not moved on since, in the order of the keys: which
+        timer rang first differs between a state that lived and one that was loaded."""
         return [
             (self.runs[run_id], key)
-            for run_id, key in self._awake
+            for run_id, key in sorted(self._awake)
             if run_id in self.active and key in self.runs[run_id].open
         ]
 
@@ -535,22 +548,28 @@ def admit(state: State, segment: Segment, vocabulary: Vocabulary = VOCABULARY) -
             if header.kind != "leader" or fact.epoch <= epoch or fact.epoch != header.epoch:
                 continue
             epoch = fact.epoch
-        elif event.is_intent and (header.kind != "leader" or header.epoch != epoch):
-            continue
+        elif event.is_intent or type(fact) in _INTENTS:
+            if header.kind != "leader" or header.epoch != epoch:
+                continue
         placed.append(Placed(header.position, index, microseconds(event.timestamp), event))
     return placed
 
 
-_HANDLERS: dict[type[Any], Any] = {
-    LeaderClaimed: State._claimed,
-    RunTriggered: State._triggered,
-    RunCancelRequested: State._stopped,
+_INTENTS = (DispatchRequested, TaskReused)
+"""What only a leader decides, whoever says that they wrote it."""
+
+_ABOUT_TASKS: dict[type[Any], Any] = {
     DispatchRequested: State._asked,
     TaskReused: State._reused,
     TaskStarted: State._started,
     TaskHeartbeat: State._alive,
     TaskFinished: State._finished,
     MaterializationCompleted: State._made,
+}
+_ABOUT_RUNS: dict[type[Any], Any] = {
+    RunTriggered: State._triggered,
+    RunCancelRequested: State._stopped,
+    **_ABOUT_TASKS,
 }
 
 _BY_NAME: dict[str, Projection[Any]] = {p.table.name: p for p in PROJECTIONS}

@@ -1,16 +1,28 @@
 """The auditor: what must hold in a simulated world, checked while it runs and at its end.
 
 It reads the true log and the true store, without any fault between, and folds along (the *shadow*).
+Because the shadow folds with the code that is on trial, `servo.testing.oracle` retells the few rules
+that nothing may break without it.
 
-    while it runs   every segment follows the one before; only the leader of the highest epoch writes
-                    as leader; no event is there twice; an attempt is asked for only of a task that can
-                    go, in a run that was not told to stop; what has ended stays as it is; work that
-                    is begun was asked for, durably, and everything it needs has succeeded; what was
-                    acknowledged is where the caller was told; who was fenced does nothing more
-    at the end      tables published at each revision are the fold of the ledger up to its position;
-                    every request became exactly one run, and every run has ended
+What is promised, and what holds it here:
+
+    every acknowledged fact is in every       `acknowledge`: at the instant of the answer it is in the
+    later snapshot, exactly once              ledger, where the caller was told (again after a power
+                                              cut); `_check`: no event is in the ledger twice;
+                                              `_check_revision`: tables are the fold of the ledger;
+                                              `_check_acknowledged`: and the row itself is there, once
+    a fenced process acknowledges,            `_check`: no leader's segment of an epoch that was
+    dispatches and publishes nothing more     overtaken; the world: who was fenced appends nothing,
+                                              hands out nothing, creates no manifest
+    live state equals rebuild                 `check_live`: of every engine that is at the head
+    the load law                              `_check_revision`: load any of them, go on, compare
+    no task runs before its dependencies      `begin`, and the oracle when an attempt is asked for
+    no superseded attempt changes state       `_check_stale`, `_check_progress`, and the oracle
+    every run ends                            the world: within a day after the faults stop
+    INV-1 to INV-10                           tests/invariants, by name
 """
 
+from collections import Counter
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -18,14 +30,19 @@ from servo.core import plan as plans
 from servo.core import segments
 from servo.core.segments import Place, Segment, digest
 from servo.core.states import TaskState, is_terminal, progress
-from servo.events.envelope import Placed
-from servo.events.execution import TaskHeartbeat
-from servo.events.orchestration import DispatchRequested, RunTriggered
+from servo.events.audit import AuditRecorded
+from servo.events.envelope import Fact, Placed
+from servo.events.execution import TaskFinished, TaskHeartbeat, TaskStarted
+from servo.events.orchestration import DispatchRequested, LeaderClaimed, RunTriggered
 from servo.events.vocabulary import VOCABULARY
+from servo.fold.projection import Memory
+from servo.fold.records import Task
+from servo.fold.runs import RunFold
 from servo.fold.shape import Shape
 from servo.fold.state import State, admit
 from servo.fold.table import Row, Table
-from servo.fold.tables import TABLES
+from servo.fold.tables import PROJECTIONS, TABLES, attempts, tasks
+from servo.fold.tables.audit import Audit
 from servo.ledger import parquet
 from servo.ledger.loader import load_needs, load_state
 from servo.ledger.manifest import Manifest, check_follows, find_newest, load, load_base
@@ -34,6 +51,7 @@ from servo.ledger.snapshot import Snapshot
 from servo.ports.executor import Work
 from servo.ports.log import Log
 from servo.ports.objects import Objects
+from servo.testing.oracle import Oracle
 
 T = TypeVar("T")
 
@@ -60,7 +78,7 @@ class Auditor:
     def __init__(self, log: Log, objects: Objects) -> None:
         self._log = log
         self._objects = objects
-        self._told: list[tuple[Place, str]] = []
+        self._told: list[tuple[Place, Fact]] = []
         self._files: dict[str, list[Row]] = {}
         self._begin()
 
@@ -68,11 +86,14 @@ class Auditor:
         """What was written and never synced may be gone, and nobody was told of it: look again."""
         self._log, self._objects = log, objects
         self._begin()
-        for place, key in self._told:
-            self._check_told(place, key)
+        for place, fact in self._told:
+            self._check_told(place, fact.key())
 
     def _begin(self) -> None:
         self.shadow = State()
+        self.oracle = Oracle()
+        self.claims: list[tuple[int, str]] = []
+        """Epochs, and the writers that claimed them."""
         self._segments: list[Segment] = []
         self._ids: dict[str, Place] = {}
         self._progress: dict[tuple[str, str], tuple[tuple[int, int], TaskState]] = {}
@@ -117,19 +138,46 @@ class Auditor:
 
     def _check_fact(self, placed: Placed) -> None:
         fact, shadow = placed.event.payload, self.shadow
-        if type(fact) is RunTriggered and fact.plan_object not in shadow.plans:
-            plan = plans.load(at_once(get_value(self._objects, fact.plan_object)))
-            shadow.learn(fact.plan_object, Shape(plan))
-        if type(fact) is DispatchRequested:
+        plan = None
+        if type(fact) is RunTriggered:
+            if fact.plan_object not in shadow.plans:
+                plan = plans.load(at_once(get_value(self._objects, fact.plan_object)))
+                shadow.learn(fact.plan_object, Shape(plan))
+            plan = shadow.plans[fact.plan_object].plan
+        elif type(fact) is DispatchRequested:
             self._check_dispatch(fact, placed)
+        elif type(fact) is LeaderClaimed:
+            self.claims.append((fact.epoch, fact.writer_id))
+        if (wrong := self.oracle.hear(fact, plan)) is not None:
+            raise Violation(f"{placed.place}: somebody asked for {wrong}")
+        stale = self._stale_task(fact)
         shadow.fold([placed])
         run_id = getattr(fact, "run_id", None)
         run = shadow.runs.get(run_id) if run_id is not None else None
+        if stale is not None and run is not None:
+            self._check_stale(stale, run.tasks[fact.task_key], placed)
         if run is None or run.shape is None or type(fact) is TaskHeartbeat:
             return
         for key in list(run.dirty_tasks):
             self._check_progress(str(run_id), key, placed)
         run.dirty_tasks.clear()
+
+    def _stale_task(self, fact: Fact) -> Task | None:
+        """The task as it is, if the fact is about an attempt that is not the one that was asked for."""
+        if type(fact) not in _REPORTS:
+            return None
+        run = self.oracle.runs.get(fact.run_id)
+        seen = run.tasks.get(fact.task_key) if run is not None else None
+        if seen is None or fact.attempt == seen.asked:
+            return None
+        return self.shadow.runs[fact.run_id].tasks[fact.task_key]
+
+    def _check_stale(self, before: Task, after: Task, placed: Placed) -> None:
+        if _standing(before) != _standing(after):
+            raise Violation(
+                f"{placed.place}: {placed.event.event_type} of a superseded attempt took its task"
+                f" from {_standing(before)} to {_standing(after)}"
+            )
 
     def _check_dispatch(self, fact: DispatchRequested, placed: Placed) -> None:
         run = self.shadow.runs.get(fact.run_id)
@@ -167,10 +215,10 @@ class Auditor:
                 )
         self._progress[run_id, key] = now
 
-    def acknowledge(self, place: Place, key: str) -> None:
+    def acknowledge(self, place: Place, fact: Fact) -> None:
         """A caller was told that its fact is at a place."""
-        self._told.append((place, key))
-        self._check_told(place, key)
+        self._told.append((place, fact))
+        self._check_told(place, fact.key())
 
     def _check_told(self, place: Place, key: str) -> None:
         self.look()
@@ -188,16 +236,46 @@ class Auditor:
         attempt = task.of(work.attempt) if task is not None else None
         if run is None or task is None or attempt is None or attempt.dispatched is None:
             raise Violation(f"{work.attempt_id} of {work.task_key} began and was not asked for")
-        assert run.shape is not None
-        for above in run.shape.tasks[work.task_key].upstreams:
-            if run.tasks[above].state not in (TaskState.SUCCEEDED, TaskState.REUSED):
-                raise Violation(
-                    f"{work.task_key} began while {above}, which it needs, was"
-                    f" {run.tasks[above].state}"
-                )
+        if (unmet := self.oracle.unmet(work.run_id, work.task_key)) is not None:
+            raise Violation(f"{work.attempt_id} began: {unmet}")
         self._begun[work.attempt_id] = self._begun.get(work.attempt_id, 0) + 1
         if once and self._begun[work.attempt_id] > 1:
             raise Violation(f"{work.attempt_id} of {work.task_key} began twice")
+
+    def check_live(self, state: State, who: str) -> bool:
+        """The state of an engine is what folding the ledger gives. False: it is not at the head."""
+        self.look()
+        shadow = self.shadow
+        if state.position != shadow.position or state.pending:
+            return False
+        if (state.hash, state.epoch) != (shadow.hash, shadow.epoch):
+            raise Violation(f"{who} is at {state.position} with another hash or epoch")
+        if set(state.active) != set(shadow.active):
+            raise Violation(f"{who} has {set(state.active)} as active, not {set(shadow.active)}")
+        for run_id, run in state.runs.items():
+            true = shadow.runs.get(run_id)
+            if true is None or not true.exists:
+                if run.exists:
+                    raise Violation(f"{who} knows a run {run_id} that there is not")
+                continue
+            ours, theirs = _alive(run), _alive(true)
+            if ours != theirs:
+                raise Violation(
+                    f"{who} at {state.position} has run {run_id} as\n  {ours}\nnot as\n  {theirs}"
+                )
+        for projection in PROJECTIONS:
+            name = projection.table.name
+            ours, theirs = state.records[name], shadow.records[name]
+            if projection.memory is Memory.ALL and ours != theirs:
+                raise Violation(f"{who} at {state.position} has other {name} than the ledger")
+            if projection.memory is Memory.ACTIVE:
+                for key, record in ours.items():
+                    if record != theirs.get(key):
+                        raise Violation(
+                            f"{who} at {state.position} has {name} {key} as\n  {record}\nnot as\n"
+                            f"  {theirs.get(key)}"
+                        )
+        return True
 
     # --- At the end -------------------------------------------------------------------------------
 
@@ -239,6 +317,7 @@ class Auditor:
             raise Violation(
                 f"revisions cover positions that the ledger does not have: {by_position}"
             )
+        await self.check_ends(newest)
         return newest
 
     async def _check_revision(
@@ -254,6 +333,7 @@ class Auditor:
                     f" {table.name} is not the fold of the ledger\n"
                     + _difference(list(found.values()), list(rows.values()))
                 )
+        await self._check_acknowledged(manifest)
         if newest - manifest.revision > 1 and manifest.revision % LOAD_EVERY:
             return
         # The load law: what is loaded from here and goes on is what was never unloaded.
@@ -276,6 +356,44 @@ class Auditor:
                     f"loading revision {manifest.revision} and going on to {loaded.position} gives"
                     f" another table {table.name} than folding everything\n"
                     + _difference(list(rows.values()), list(whole[table].values()))
+                )
+
+    async def _check_acknowledged(self, manifest: Manifest) -> None:
+        """What somebody was told is durable is in every later snapshot, without asking the fold."""
+        audit = [
+            (row[0], row[1], row[5])
+            for row in (await self._published_rows(manifest, Audit.table)).values()
+        ]
+        subjects = Counter(subject for _, _, subject in audit)
+        places = set(audit)
+        ended = {
+            row[3]
+            for row in (await self._published_rows(manifest, attempts.TABLE)).values()
+            if row[6] is not None
+        }
+        for place, fact in self._told:
+            if place.position > manifest.position:
+                continue
+            there = True
+            if type(fact) is AuditRecorded:
+                there = (*place, fact.subject) in places and subjects[fact.subject] == 1
+            elif type(fact) is TaskFinished:
+                there = fact.attempt_id in ended
+            if not there:
+                raise Violation(
+                    f"{fact.key()} was acknowledged at {place}, and revision {manifest.revision}, which"
+                    f" covers position {manifest.position}, does not have it once"
+                )
+
+    async def check_ends(self, manifest: Manifest) -> None:
+        """Who succeeded, by the oracle, has in the tables; nobody else has."""
+        rows = await self._published_rows(manifest, tasks.TABLE)
+        for run_id, run in self.oracle.runs.items():
+            found = {str(row[1]) for row in rows.values() if row[0] == run_id and row[4] == "SUCCEEDED"}
+            if found != self.oracle.succeeded(run_id):
+                raise Violation(
+                    f"run {run_id}: the tables say that {found} succeeded, the facts"
+                    f" {self.oracle.succeeded(run_id)} (stopped: {run.stopped})"
                 )
 
     async def _published_rows(self, manifest: Manifest, table: Table) -> dict[Any, Row]:
@@ -308,6 +426,19 @@ class Auditor:
             state.keep()
         _merge(tables, state)
         return tables
+
+
+_REPORTS = (TaskStarted, TaskHeartbeat, TaskFinished)
+
+
+def _standing(task: Task) -> tuple[Any, ...]:
+    return (task.state, task.reason, task.since, task.attempt, task.tries, task.ended)
+
+
+def _alive(run: RunFold) -> tuple[Any, ...]:
+    """What an engine decides upon."""
+    counts = {state: count for state, count in run.counts.items() if count}
+    return (run.exists, run.run, run.tasks, run.open, counts)
 
 
 def _claims(placed: Placed) -> bool:

@@ -11,32 +11,50 @@ the real local adapters over a simulated disk. Two kinds of places and two kinds
 
     folder    processes of one machine share a disk and the operating system's lock
     cloud     each process has its own way to a store and a log, with lost answers; there is a lease
-    inline    attempts live in the engine's process and die with it
+    inline    attempts live in the engine's process and die with it; some runs name code that only
+              the process has that asked for them
     pool      attempts are sent to workers who report late, twice, differently or never
+    resident  an engine leads or follows until it goes, fails or dies
+    steps     nothing runs at rest: now and then an engine comes, leads, does what there is to do,
+              publishes and goes
 
-`simulate(seed)` raises `Violation`, with the seed, if something that must never happen did.
+`simulate(seed)` raises `Violation`, with the seed, if something that must never happen did; what is
+checked is listed in `servo.testing.auditor`. What it comes back with says what happened on the way
+(`Outcomes.counts`), so that a test can tell whether many worlds reach the paths they are made for.
+
+Worlds are small, so a few numbers are smaller in them than in life: files of the log, how many files
+are merged, how long code that nobody has is waited for.
 """
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 
+from servo.adapters.local_log import LocalLog
+from servo.control import anti_entropy as rules
+from servo.core import segments
 from servo.core.failures import FailureCode, TaskFailure
 from servo.core.keys import TaskKey
 from servo.core.plain import to_plain
 from servo.core.plan import Plan, PlannedAsset, PlannedTask, PlanRequest, fingerprint
 from servo.core.policies import RetryPolicy, Timeouts
 from servo.core.segments import Place
-from servo.errors import Conflict, Fenced, ServoError, Unavailable
+from servo.errors import Conflict, Fenced, ServoError, Unavailable, Uncertain
 from servo.events.audit import AuditRecorded
 from servo.events.catalog import DeploymentCreated
-from servo.events.envelope import Fact
+from servo.events.envelope import ENGINE, Event, Fact
 from servo.events.execution import Outcome, TaskFinished, TaskHeartbeat, TaskStarted
+from servo.fold.table import Table
+from servo.ledger import parquet, publisher
+from servo.ledger.manifest import Manifest
 from servo.ports.executor import Report, Work
+from servo.ports.log import READ_BYTES, Log
 from servo.ports.objects import Objects
 from servo.ports.store import Store
 from servo.runtime import requests
@@ -63,6 +81,10 @@ from servo.worker.inline import InlineExecutor, Made
 
 CODE = "deployment:sim"
 DAY = 24 * 3600.0
+STILL = 900.0
+"""So long after the faults stopped something happens to every run that has not ended."""
+CODE_WAIT = 60_000_000
+"""Instead of half a day."""
 _FOLDER = "/servo"
 
 
@@ -76,17 +98,26 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     trouble: Trouble
     seconds: float
     """How long faults go on."""
+    life: str = "resident"
+    merge_files: int = 4
+    log_bytes: int = 16_384
 
     @classmethod
     def of(cls, chance: Chance) -> "Scenario":
-        return cls(
+        scenario = cls(
             place=chance.choose(["folder", "cloud"]),
             workers=chance.choose(["inline", "pool"]),
-            engines=1 + chance.below(3),
+            engines=chance.choose([1, 2, 2, 3, 3]),
             runs=1 + chance.below(4),
             trouble=chance.choose([CALM, ROUGH, ROUGH, STORM]),
-            seconds=float(10 + chance.below(80)),
+            seconds=float(10 + chance.below(40)),
+            merge_files=chance.choose([3, 8, 50]),
+            log_bytes=chance.choose([4_096, 65_536]),
         )
+        if scenario.workers == "pool" and chance.chance(0.25):
+            # An attempt that lives in an engine's process would die with every step.
+            return msgspec.structs.replace(scenario, life="steps")
+        return scenario
 
 
 class Outcomes(NamedTuple):
@@ -100,27 +131,69 @@ class Outcomes(NamedTuple):
     segments: int
     revisions: int
     acknowledged: int
+    counts: Mapping[str, int]
+    """What happened how often: see `COUNTED`."""
+
+
+COUNTED = {
+    "killed": "a process died",
+    "power cut": "a machine lost power",
+    "zombie": "a leader that slept while another took over woke up",
+    "takeover": "a workspace was claimed after somebody else had",
+    "fenced": "a leader found that somebody newer leads",
+    "race": "a leader's segment lost its position to another's",
+    "intents thrown away": "and there were decisions in it, which were made again",
+    "answer lost": "an append was answered with 'nobody knows'",
+    "answer settled": "and the writer found out that it had landed",
+    "reload": "a run that had left memory was loaded again because of a late fact",
+    "merge": "a table has merged files",
+    "contended": "two engines tried to create the same manifest",
+    "live check": "an engine's state was compared with the ledger",
+    "step": "an engine came, did what there was to do, and went",
+    "own code": "a run was asked for whose code only one process has",
+}
 
 
 def simulate(seed: int, scenario: Scenario | None = None) -> Outcomes:
     """Run the world of a seed to its end."""
     chance = Chance(seed)
+    scenario = scenario or Scenario.of(chance.fork("scenario"))
     loop = VirtualLoop(chance.fork("order"))
-    try:
-        world = _World(loop, chance, scenario or Scenario.of(chance.fork("scenario")))
+    with _small(scenario):
         try:
+            world = _World(loop, chance, scenario)
             return loop.run(world.play())
-        except Violation as error:
-            raise Violation(f"seed {seed}: {error}\n{world.scenario}") from error
-    finally:
-        loop.close()
+        except Exception as error:
+            raise Violation(f"seed {seed}: {error or repr(error)}\n{scenario}") from error
+        finally:
+            loop.close()
+
+
+@contextmanager
+def _small(scenario: Scenario) -> Iterator[None]:
+    """Numbers for a small world; and each file that is read often is decoded once."""
+    decode, known = parquet.arrow, dict[tuple[str, bytes], Any]()
+
+    def remembered(table: Table, data: bytes) -> Any:
+        key = (table.name, data)
+        if key not in known:
+            known[key] = decode(table, data)
+        return known[key]
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(publisher, "MERGE_FILES", scenario.merge_files))
+        stack.enter_context(patch.object(rules, "CODE_WAIT_US", CODE_WAIT))
+        stack.enter_context(patch.object(parquet, "arrow", remembered))
+        yield
 
 
 class _Request:
-    def __init__(self, number: int, plan: Plan, cancel: bool) -> None:
+    def __init__(self, number: int, plan: Plan, cancel: bool, own_code: bool) -> None:
         self.run_key = f"request-{number}"
         self.plan = plan
         self.cancel = cancel
+        self.own_code = own_code
+        """Only the process that asks for the run can load its code."""
         self.run_id: str | None = None
         self.ended = False
 
@@ -141,7 +214,11 @@ class _World:
         self.history = History("manifests/0")
         self.calm = False
         self.violations: list[Violation] = []
+        self.counts: Counter[str] = Counter()
         self.processes: list[Process] = []
+        self.engines: dict[str, _Engine] = {}
+        """The engine that each process has now."""
+        self._deployed = False
         self._machine = Machine(loop, "m", chance, self.weather)
         self._memory = stores.memory_store()
         self._audits = 0
@@ -149,8 +226,10 @@ class _World:
         self.auditor = Auditor(true.log, true.objects)
         self.pool = _Pool(self)
         draw = chance.fork("plans")
+        inline = scenario.workers == "inline"
         self.requests = [
-            _Request(i, _plan(draw, i), draw.chance(0.15)) for i in range(scenario.runs)
+            _Request(i, _plan(draw, i), draw.chance(0.15), inline and draw.chance(0.2))
+            for i in range(scenario.runs)
         ]
 
     def _true(self) -> Store:
@@ -158,8 +237,12 @@ class _World:
         if self.scenario.place == "cloud":
             return self._memory
         self._audits += 1
-        process = self._process(f"auditor{self._audits}", skewed=False)
-        return stores.store_on(lambda: self._machine.disk(process), _FOLDER, process.new_id)
+        return self._folder(self._process(f"auditor{self._audits}", skewed=False))
+
+    def _folder(self, process: Process) -> Store:
+        store = stores.store_on(lambda: self._machine.disk(process), _FOLDER, process.new_id)
+        log = LocalLog(self._machine.disk(process), _FOLDER, file_bytes=self.scenario.log_bytes)
+        return store._replace(log=log)
 
     def _process(self, name: str, *, skewed: bool = True) -> Process:
         draw = self.chance.fork(f"clock {name}")
@@ -171,13 +254,15 @@ class _World:
     def store(self, process: Process) -> Store:
         """The workspace, as one process reaches it."""
         if self.scenario.place == "folder":
-            return stores.store_on(lambda: self._machine.disk(process), _FOLDER, process.new_id)
+            return self._folder(process)
         draw = self.chance.fork(f"wire {process.name}")
-        objects = FaultyObjects(
-            self.history.recorded(self._memory.objects, process), process, draw, self.weather
-        )
+        objects = FaultyObjects(self._memory.objects, process, draw, self.weather)
         log = FaultyLog(self._memory.log, process, draw, self.weather)
-        return Store("local", "main", log, objects)
+        return Store("local", "main", log, self.history.recorded(objects, process))
+
+    def count(self, what: str) -> None:
+        assert what in COUNTED
+        self.counts[what] += 1
 
     def blame(self, error: Violation) -> None:
         self.violations.append(error)
@@ -194,20 +279,28 @@ class _World:
         self.weather.off()
         self.calm = True
         for process in self.processes:
-            if process.state == "paused":
-                process.resume()
+            self._wake(process)
         self._revive()
         self.trace.note("world", "calm")
-        began = self.loop.time()
+        began = moved = self.loop.time()
+        stands: object = None
         while not all(request.ended for request in self.requests):
             await self._while_watching(1.0)
             self._revive()
             self._look_for_ends()
+            known = {r.run_id: r.run.last for r in self.auditor.shadow.runs.values()}
+            if known != stands:
+                stands, moved = known, self.loop.time()
             if self.loop.time() - began > DAY:
                 raise Violation(f"a day after the faults stopped, {self._unfinished()}")
+            if self.loop.time() - moved > STILL:
+                raise Violation(f"nothing has moved for {STILL:.0f} seconds, and {self._unfinished()}")
         await self._all_published()
         newest = await self.auditor.check_tables()
         self._check_requests()
+        self._check_live()
+        if self.loop.accidents:
+            raise Violation(f"where nobody looked: {self.loop.accidents[0]}")
         if wrong := self.history.wrong():
             raise Violation(f"manifests are not linearizable: {wrong[0]}")
         self.trace.note("world", "end", hash=self.auditor.shadow.hash, revision=newest.revision)
@@ -219,16 +312,34 @@ class _World:
             segments=self.auditor.shadow.position,
             revisions=newest.revision,
             acknowledged=self.auditor.acknowledged,
+            counts=self._counted(newest),
         )
+
+    def _counted(self, newest: Manifest) -> dict[str, int]:
+        claims = self.auditor.claims
+        self.counts["takeover"] = len(claims) - 1
+        self.counts["merge"] = sum(files.base is not None for files in newest.tables.values())
+        self.counts["contended"] = sum(
+            len({str(e["process"]).split("#")[0] for e in events if e["f"] == "cas"}) > 1
+            for events in self.history.events.values()
+        )
+        return {what: self.counts[what] for what in COUNTED}
 
     async def _while_watching(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self.auditor.look()
         if self.violations:
             raise self.violations[0]
+        self._check_live()
         for process in self.processes:
             for error in process.crashes:
                 raise Violation(f"process {process.name} ended with {error!r}") from error
+
+    def _check_live(self) -> None:
+        for process in self.processes:
+            engine = self.engines.get(process.name)
+            if engine is not None and process.alive:
+                self.counts["live check"] += self.auditor.check_live(engine.state, process.name)
 
     async def _chaos(self) -> None:
         """Faults at random, until their time is over."""
@@ -238,7 +349,15 @@ class _World:
             if self.scenario.trouble == CALM and draw.chance(0.8):
                 continue
             running = [p for p in self.processes if p.state == "running"]
-            if running:
+            leader = next((p for p in running if self._leads(p)), None)
+            if leader is not None and self.scenario.place == "cloud" and draw.chance(0.4):
+                # Longer than the term of a lease, and mostly in peace: another leads when it wakes.
+                seconds = draw.delay(11_000_000, 16_000_000)
+                self._revive()
+                self._sleep(leader, seconds)
+                if draw.chance(0.7):
+                    await self._while_watching(seconds)
+            elif running:
                 self._hurt(draw, draw.choose(running))
             if draw.chance(0.5):
                 self._revive()
@@ -253,31 +372,51 @@ class _World:
                 process.kill_at_call(1 + draw.below(60))
             case 3 if self.scenario.place == "folder" and draw.chance(0.4):
                 self.trace.note("world", "power cut")
+                self.count("power cut")
                 self._machine.power_cut()
                 true = self._true()
                 self.auditor.power_cut(true.log, true.objects)
             case 4:
                 process.clock.jump(draw.below(200_000_000) - 100_000_000)
             case 5 | 6:
-                process.pause()
-                self.loop.call_later(
-                    draw.delay(100_000, 40_000_000),
-                    lambda: process.resume() if process.state == "paused" else None,
-                    context=contextvars.Context(),
-                )
+                self._sleep(process, draw.delay(100_000, 40_000_000))
             case _:
                 pass
+
+    def _leads(self, process: Process) -> bool:
+        engine = self.engines.get(process.name)
+        return engine is not None and engine.leading
+
+    def _sleep(self, process: Process, seconds: float) -> None:
+        process.pause()
+        self.loop.call_later(seconds, self._wake, process, context=contextvars.Context())
+
+    def _wake(self, process: Process) -> None:
+        if process.state == "paused":
+            engine = self.engines.get(process.name)
+            if engine is not None and engine.leading and engine.epoch < self.auditor.shadow.epoch:
+                self.count("zombie")
+            process.resume()
 
     def _revive(self) -> None:
         for index, process in enumerate(self.processes):
             if process.state == "dead":
+                self.count("killed")
                 self.processes[index] = again = process.again()
                 self.trace.note(again.name, "starts")
-                again.spawn(self._life(again) if "engine" in again.name else self.pool.life(again))
+                self._begin(again)
 
     def _start(self, process: Process) -> None:
         self.processes.append(process)
-        process.spawn(self._life(process))
+        self._begin(process)
+
+    def _begin(self, process: Process) -> None:
+        if "engine" not in process.name:
+            process.spawn(self.pool.life(process))
+        elif self.scenario.life == "steps":
+            process.spawn(self._steps(process))
+        else:
+            process.spawn(self._life(process))
 
     def _look_for_ends(self) -> None:
         for request in self.requests:
@@ -324,28 +463,25 @@ class _World:
 
     # --- Lives ------------------------------------------------------------------------------------
 
+    def _engine(self, process: Process, draw: Chance) -> "_Engine":
+        executor: Any
+        if self.scenario.workers == "pool":
+            executor = _PoolExecutor(self.pool, draw)
+        else:
+            executor = InlineExecutor(self._code(draw), process, 3)
+        engine = _Engine(self, self.store(process), process, _Watched(self, executor))
+        self.engines[process.name] = engine
+        return engine
+
     async def _life(self, process: Process) -> None:
         draw = self.chance.fork(f"life {process.name}")
         while True:
             await asyncio.sleep(draw.delay(0, 500_000))
-            executor: Any
-            if self.scenario.workers == "pool":
-                executor = _PoolExecutor(self.pool, draw)
-            else:
-                executor = InlineExecutor(self._code(draw), process, 3)
-            watched = _Watched(self, executor)
-            store = self.store(process)
-            engine = Engine(
-                store._replace(objects=_Fencing(self, store.objects, watched)),
-                process,
-                watched,
-                loads=lambda ref: ref == CODE,
-            )
-            watched.engine = engine
+            engine = self._engine(process, draw)
             with suppress(Fenced, Unavailable, Conflict):
                 async with Session(engine) as session:
                     self.trace.note(process.name, "leads" if engine.leading else "follows")
-                    caller = asyncio.create_task(self._ask(engine, draw))
+                    caller = asyncio.create_task(self._keep_asking(engine, draw))
                     leaves = 2_000_000_000 if draw.chance(0.7) else 20_000_000
                     live = asyncio.create_task(session.lived())
                     with suppress(TimeoutError):
@@ -355,45 +491,58 @@ class _World:
                     caller.cancel()
             self.trace.note(process.name, "let go", failure=type(engine.failure).__name__)
 
-    async def _ask(self, engine: Engine, draw: Chance) -> None:
-        """Ask for what nobody was promised yet."""
-        promised = False
+    async def _steps(self, process: Process) -> None:
+        draw = self.chance.fork(f"life {process.name}")
+        while True:
+            await asyncio.sleep(draw.delay(100_000, 3_000_000))
+            engine = self._engine(process, draw)
+            with suppress(Fenced, Unavailable, Conflict):
+                await engine.open()
+                await self._ask(engine, draw)
+                if await engine.once():
+                    self.count("step")
+            self.trace.note(process.name, "stepped", failure=type(engine.failure).__name__)
+
+    async def _keep_asking(self, engine: Engine, draw: Chance) -> None:
         while True:
             await asyncio.sleep(draw.delay(10_000, 3_000_000))
-            with suppress(ServoError):
-                if not promised:
-                    assets = {f"sim/a{i}": f"asset-{i}" for i in range(8)}
-                    fact = DeploymentCreated(
-                        deployment_id="sim",
-                        manifest_object="sha256:" + "0" * 64,
-                        code_version="sim",
-                        asset_ids=assets,
-                    )
-                    await self._submit(engine, fact)
-                    promised = True
-                waiting = [r for r in self.requests if r.run_id is None]
-                if waiting:
-                    request = draw.choose(waiting)
-                    found = await requests.trigger(
-                        engine, request.plan, code_ref=CODE, run_key=request.run_key
-                    )
-                    if request.run_id not in (None, found.run_id):
-                        self.blame(
-                            Violation(
-                                f"{request.run_key} was promised runs {request.run_id} and"
-                                f" {found.run_id}"
-                            )
-                        )
-                    request.run_id = found.run_id
-                    self.trace.note("caller", "promised", key=request.run_key, run=found.run_id)
-                elif draw.chance(0.5):
-                    await self._submit(
-                        engine, AuditRecorded(action="looked", subject=engine.new_id())
-                    )
-                for request in self.requests:
-                    if request.cancel and request.run_id is not None and draw.chance(0.3):
-                        request.cancel = False
-                        await requests.cancel(engine, request.run_id)
+            await self._ask(engine, draw)
+
+    async def _ask(self, engine: Engine, draw: Chance) -> None:
+        """Ask for what nobody was promised yet."""
+        with suppress(ServoError):
+            if not self._deployed:
+                assets = {f"sim/a{i}": f"asset-{i}" for i in range(8)}
+                fact = DeploymentCreated(
+                    deployment_id="sim",
+                    manifest_object="sha256:" + "0" * 64,
+                    code_version="sim",
+                    asset_ids=assets,
+                )
+                await self._submit(engine, fact)
+                self._deployed = True
+            waiting = [r for r in self.requests if r.run_id is None]
+            if waiting:
+                await self._trigger(engine, draw.choose(waiting))
+            elif draw.chance(0.5):
+                await self._submit(engine, AuditRecorded(action="looked", subject=engine.new_id()))
+            for request in self.requests:
+                if request.cancel and request.run_id is not None and draw.chance(0.3):
+                    request.cancel = False
+                    await requests.cancel(engine, request.run_id)
+
+    async def _trigger(self, engine: Engine, request: _Request) -> None:
+        code = f"process:{engine.writer_id}" if request.own_code else CODE
+        found = await requests.trigger(
+            engine, request.plan, code_ref=code, run_key=request.run_key
+        )
+        if request.run_id not in (None, found.run_id):
+            promises = f"{request.run_id} and {found.run_id}"
+            self.blame(Violation(f"{request.run_key} was promised runs {promises}"))
+        request.run_id = found.run_id
+        if request.own_code:
+            self.count("own code")
+        self.trace.note("caller", "promised", key=request.run_key, run=found.run_id)
 
     async def _submit(self, engine: Engine, fact: Fact) -> None:
         place = await engine.submit([fact], source="client")
@@ -401,7 +550,7 @@ class _World:
 
     def acknowledge(self, place: Place, fact: Fact) -> None:
         try:
-            self.auditor.acknowledge(place, fact.key())
+            self.auditor.acknowledge(place, fact)
         except Violation as error:
             self.blame(error)
 
@@ -434,13 +583,110 @@ class _World:
         return resolve
 
 
+class _Engine(Engine):
+    """The engine itself; what it meets on its way is counted, and what it does after it was fenced
+    is a violation."""
+
+    def __init__(
+        self, world: _World, store: Store, process: Process, watched: "_Watched | None" = None
+    ) -> None:
+        self._log = _WatchedLog(self, store.log)
+        super().__init__(
+            store._replace(log=self._log, objects=_WatchedObjects(self, store.objects)),
+            process,
+            watched,
+            loads=self.loads,
+        )
+        self._world = world
+        if watched is not None:
+            watched.engine = self
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def loads(self, code_ref: str) -> bool:
+        return code_ref in (CODE, f"process:{self.writer_id}")
+
+    def check_fence(self, what: str) -> None:
+        if isinstance(self.failure, Fenced):
+            self._world.blame(Violation(f"{self.writer_id} was fenced, and then {what}"))
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, Fenced) and not isinstance(self.failure, Fenced):
+            self._world.count("fenced")
+        super()._fail(error)
+
+    async def _append(self, events: Sequence[Event], kind: Any, epoch: int) -> Any:
+        try:
+            header = await super()._append(events, kind, epoch)
+        except Conflict:
+            if kind == "leader":
+                self._world.count("race")
+                if any(event.source == ENGINE for event in events):
+                    self._world.count("intents thrown away")
+            raise
+        if header.nonce in self._log.unsure:
+            self._world.count("answer settled")
+        return header
+
+    async def _load(self, events: Iterable[Event]) -> None:
+        events = list(events)
+        missing = self.state.needs(events).runs
+        await super()._load(events)
+        for run_id in missing:
+            if run_id in self.state.runs and self.state.runs[run_id].exists:
+                self._world.count("reload")
+
+
+class _WatchedLog:
+    """The log, and a look at who appends: nobody who was fenced."""
+
+    def __init__(self, engine: _Engine, log: Log) -> None:
+        self._engine = engine
+        self._log = log
+        self.unsure: set[str] = set()
+        """Nonces of appends whose answers were lost."""
+
+    async def append(self, position: int, data: bytes) -> None:
+        self._engine.check_fence(f"appended segment {position}")
+        try:
+            await self._log.append(position, data)
+        except Uncertain:
+            self.unsure.add(segments.parse_header(data[: data.index(b"\n")]).nonce)
+            self._engine._world.count("answer lost")
+            raise
+
+    async def read(self, start: int, limit: int = READ_BYTES) -> list[bytes]:
+        return await self._log.read(start, limit)
+
+    async def head(self) -> int:
+        return await self._log.head()
+
+
+class _WatchedObjects:
+    """Objects, and a look at who writes manifests: nobody who was fenced."""
+
+    def __init__(self, engine: _Engine, objects: Objects) -> None:
+        self._objects = objects
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objects, name)
+
+    async def put_new(self, path: str, data: bytes) -> bool:
+        if path.startswith("manifests/"):
+            self._engine.check_fence(f"published {path}")
+        return await self._objects.put_new(path, data)
+
+
 class _Watched:
     """An executor, and a look at what is handed to it: nothing by who was fenced."""
 
     def __init__(self, world: _World, executor: Any) -> None:
         self._world = world
         self._executor = executor
-        self.engine: Engine | None = None
+        self.engine: _Engine | None = None
 
     def start(self, writer_id: str, report: Report, alive: Callable[[str], None]) -> str:
         def reported(facts: Sequence[Fact]) -> "asyncio.Future[Place]":
@@ -464,7 +710,10 @@ class _Watched:
         return held
 
     def submit(self, work: Work) -> None:
-        self.check_fence(f"handed out {work.attempt_id}")
+        assert self.engine is not None
+        self.engine.check_fence(f"handed out {work.attempt_id}")
+        if not self.engine.loads(work.code_ref):
+            self._world.blame(Violation(f"{work.code_ref} was handed to who cannot load it"))
         self._executor.submit(work)
 
     def cancel(self, attempt_id: str) -> None:
@@ -472,26 +721,6 @@ class _Watched:
 
     async def close(self) -> None:
         await self._executor.close()
-
-    def check_fence(self, what: str) -> None:
-        if self.engine is not None and isinstance(self.engine.failure, Fenced):
-            self._world.blame(Violation(f"{self.engine.writer_id} was fenced, and then {what}"))
-
-
-class _Fencing:
-    """Objects, and a look at who writes manifests: nobody who was fenced."""
-
-    def __init__(self, world: _World, objects: Objects, watched: _Watched) -> None:
-        self._objects = objects
-        self._watched = watched
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._objects, name)
-
-    async def put_new(self, path: str, data: bytes) -> bool:
-        if path.startswith("manifests/"):
-            self._watched.check_fence(f"published {path}")
-        return await self._objects.put_new(path, data)
 
 
 class _PoolExecutor:
@@ -531,6 +760,7 @@ class _Pool:
         self.world = world
         self.cancelled: set[str] = set()
         self._inbox: list[Work] = []
+        self._arrived = asyncio.Event()
         self._seen: set[str] = set()
         self._draw = world.chance.fork("pool")
 
@@ -540,22 +770,28 @@ class _Pool:
         process.spawn(self.life(process))
 
     def send(self, work: Work, delay: float) -> None:
-        self.world.loop.call_later(delay, self._inbox.append, work, context=contextvars.Context())
+        self.world.loop.call_later(delay, self._deliver, work, context=contextvars.Context())
+
+    def _deliver(self, work: Work) -> None:
+        self._inbox.append(work)
+        self._arrived.set()
 
     async def life(self, process: Process) -> None:
-        engine = Engine(self.world.store(process)._replace(lock=None), process)
+        engine = _Engine(self.world, self.world.store(process)._replace(lock=None), process)
+        self.world.engines[process.name] = engine
         while True:
             with suppress(Unavailable, Conflict):
                 await engine.open()
                 break
             await asyncio.sleep(0.5)
         while True:
-            await asyncio.sleep(0.05)
+            self._arrived.clear()
             while self._inbox:
                 work = self._inbox.pop(0)
                 if work.attempt_id not in self._seen:  # a queue delivers more than once
                     self._seen.add(work.attempt_id)
                     asyncio.create_task(self._attempt(engine, work))  # noqa: RUF006 - the process holds it
+            await self._arrived.wait()
 
     async def _attempt(self, engine: Engine, work: Work) -> None:
         draw, world = self._draw, self.world
