@@ -9,18 +9,19 @@ from msgspec.structs import replace
 
 from servo.core import segments
 from servo.core.plan import PlanRequest
-from servo.core.policies import RetryPolicy
-from servo.core.states import RunState, RunTransitionReason, TaskState
+from servo.core.policies import RetryPolicy, Timeouts
+from servo.core.states import RunState, RunTransitionReason, TaskState, TransitionReason
 from servo.errors import Conflict, Corrupt, Fenced, Unavailable, Uncertain
 from servo.events.audit import AuditRecorded
 from servo.events.catalog import DeploymentCreated
-from servo.events.execution import Outcome, TaskFinished
+from servo.events.execution import Outcome, TaskFinished, TaskHeartbeat, TaskStarted
 from servo.events.orchestration import RunTriggered, attempt_id
 from servo.events.vocabulary import VOCABULARY
 from servo.fold.tables import TABLES, runs, tasks
 from servo.ledger.snapshot import Snapshot
 from servo.runtime import engine as engines
 from servo.runtime import requests
+from servo.runtime.engine import Engine
 from servo.runtime.session import Session
 from servo.worker.inline import Made
 from tests.engine.place import CODE, Place, forever, play
@@ -501,5 +502,61 @@ def test_waiting_for_a_run_after_the_engine_stopped_says_why() -> None:
         with pytest.raises(Fenced):
             await session.ended(found.run_id)
         await session.__aexit__(None, None, None)
+
+    play(story)
+
+
+class Elsewhere:
+    """An executor whose workers report into the ledger themselves."""
+
+    def start(self, writer_id: str, report: Any, alive: Any) -> str:
+        return "elsewhere"
+
+    def slots(self) -> int:
+        return 1
+
+    def held(self) -> frozenset[str]:
+        return frozenset()
+
+    def submit(self, work: Any) -> None:
+        pass
+
+    def cancel(self, attempt_id: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_worker_whose_clock_is_an_hour_behind_is_not_taken_for_dead() -> None:
+    async def story(place: Place) -> None:
+        engine = Engine(
+            place.store(lock=False), place.process("one"), Elsewhere(), loads=lambda _: True
+        )
+        process = place.process("worker")
+        process.clock.jump(-3_600_000_000)
+        worker = Engine(place.store(lock=False), process)
+        async with Session(engine) as session:
+            limits = Timeouts(heartbeat_ms=5_000, execution_ms=3_600_000)
+            plan = plan_of({"a": []}, timeouts=limits)
+            found = await requests.trigger(engine, plan, code_ref=CODE)
+            about: dict[str, Any] = {
+                "run_id": found.run_id,
+                "task_key": key("a"),
+                "attempt": 1,
+                "attempt_id": attempt_id(found.run_id, key("a"), 1),
+            }
+            await worker.open()
+            await worker.submit([TaskStarted(**about, worker_id="w")], source="worker")
+            for _ in range(4):
+                await asyncio.sleep(4)
+                task = engine.state.runs[found.run_id].tasks[key("a")]
+                assert task.state is TaskState.RUNNING and task.attempt == 1
+                await worker.submit([TaskHeartbeat(**about)], source="worker")
+            await asyncio.sleep(12)
+            task = engine.state.runs[found.run_id].tasks[key("a")]
+            assert task.reason is TransitionReason.HEARTBEAT_TIMEOUT or task.attempt == 2
+            await requests.cancel(engine, found.run_id)
+            await session.ended(found.run_id)
 
     play(story)

@@ -77,7 +77,9 @@ def _overdue(
                 message="No worker began within " + format_duration(limits.dispatch_ack_ms) + ".",
             )
         return None
-    started = (attempt.started or attempt.dispatched)[2] // 1000
+    # The worker's clock may be behind ours; nobody begins before it was asked.
+    began = attempt.started[2] if attempt.started is not None else 0
+    started = max(began, attempt.dispatched[2]) // 1000
     beats = [m for m in (heard, attempt.heartbeat[2] if attempt.heartbeat else None) if m]
     due = limits.heartbeat_deadline(
         started, max(beats) // 1000 if beats else None, listening_since=listening

@@ -97,11 +97,16 @@ def work(view: State, run: RunFold, key: str, attempt: Attempt) -> Work:
 
 def stopping(view: State, held: Iterable[str]) -> list[str]:
     """Ids of attempts that the executor holds and nobody wants any more."""
-    wanted: set[str] = set()
+    return sorted(set(held) - open_attempts(view, stopped=False))
+
+
+def open_attempts(view: State, *, stopped: bool = True) -> set[str]:
+    """Ids of attempts that may be at work; without those of runs that were told to stop, if asked."""
+    found: set[str] = set()
     for run in view.active_runs():
-        if run.run.stop is None:
+        if stopped or run.run.stop is None:
             for key in run.open:
                 attempt = run.tasks[key].current
                 assert attempt is not None
-                wanted.add(attempt.attempt_id)
-    return sorted(set(held) - wanted)
+                found.add(attempt.attempt_id)
+    return found

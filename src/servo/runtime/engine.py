@@ -31,13 +31,13 @@ from typing import Any, NamedTuple
 
 from servo.control.anti_entropy import anti_entropy
 from servo.control.deadlines import deadlines
-from servo.control.dispatch import dispatcher, ready_dispatch, stopping, work
+from servo.control.dispatch import dispatcher, open_attempts, ready_dispatch, stopping, work
 from servo.control.heartbeats import heartbeats
 from servo.control.moment import Moment
 from servo.core.segments import Place
 from servo.errors import Conflict, Corrupt, Fenced, Unavailable
 from servo.events.envelope import ENGINE, Event, Fact, Placed, encode, moment, place
-from servo.events.execution import TaskFinished
+from servo.events.execution import TaskFinished, TaskHeartbeat, TaskStarted
 from servo.events.orchestration import DispatchRequested, LeaderClaimed, RunCancelRequested
 from servo.fold.records import Claim
 from servo.fold.state import State, Taken, admit
@@ -194,6 +194,11 @@ class Engine:
         )
 
     def _tell(self, placed: Sequence[Placed]) -> None:
+        for _, _, _, event in placed:
+            fact = event.payload
+            if type(fact) is TaskStarted or type(fact) is TaskHeartbeat:
+                # By our own clock: the worker's may be wrong by more than the timeout.
+                self._alive(fact.attempt_id)
         for listener in self.changed:
             listener(placed)
 
@@ -464,8 +469,8 @@ class Engine:
         for item in list(dispatcher(self.state, self._now(), self._executor.held())):
             self._executor.submit(item)
         self._stop_unwanted()
-        held = self._executor.held()
-        self._heard = {name: at for name, at in self._heard.items() if name in held}
+        wanted = open_attempts(self.state)
+        self._heard = {name: at for name, at in self._heard.items() if name in wanted}
 
     # --- Living -----------------------------------------------------------------------------------
 
