@@ -13,7 +13,7 @@ event with an `Unknown` payload; unknown fields stay in the line, which nobody e
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -81,7 +81,7 @@ class _Wire(msgspec.Struct, frozen=True, kw_only=True):
     event_id: str
     event_type: str
     event_version: int
-    timestamp: datetime
+    timestamp: Annotated[datetime, msgspec.Meta(tz=True)]
     source: str
     tenant_id: str
     workspace_id: str
@@ -165,7 +165,15 @@ class Vocabulary:
             for version in range(wire.event_version, fact.version):
                 data = self._upcasts[wire.event_type, version](data)
             return msgspec.convert(data, fact)
-        except (msgspec.DecodeError, ValueError, KeyError):
+        except (
+            msgspec.DecodeError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ):
+            # The last three: an upcast met a payload that is no object.
             if wire.event_version > fact.version:
                 return Unknown(wire.payload)
             raise Corrupt(

@@ -187,7 +187,9 @@ class State:
             joined = projection.join(key, known, fact, mark, event)
             if joined is not known:
                 if known is not None and projection.table.name == _MATERIALIZATIONS:
-                    self._set_version(Materialization(known.mark, known.fact))  # until rechecked
+                    # An older report was found: whether the version counts is to be seen again.
+                    self._set_version(Materialization(known.mark, known.fact))
+                    self._recheck[joined.fact.run_id, joined.fact.task_key] = None
                 self._put(projection.table.name, key, joined)
 
     def _put(self, name: str, key: Key, record: Any) -> None:
@@ -311,7 +313,7 @@ class State:
             assert known is not None
             if (known.fact.run_id, known.fact.task_key) != (run.run_id, task_key):
                 continue  # an older fact says that another task made it
-            committed = max(known.mark, end) if stands and end is not None else None
+            committed = max(output.mark, end) if stands and end is not None else None
             if committed != known.committed:
                 changed = Materialization(known.mark, known.fact, committed)
                 self._put(_MATERIALIZATIONS, key, changed)
