@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 # are kept: without them every start of `servo` compiles its imports again.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test crash check bench lock clean
+.PHONY: help setup demo test sim crash check bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ test: setup ## run all tests
 ROUNDS ?= 500
 crash: setup ## kill real processes at random and compare: make crash ROUNDS=500
 	@$(BIN)/python -m tests.crash.hunt $(ROUNDS)
+
+sim: setup ## live through SEEDS simulated worlds from seed FIRST on; those that fail are kept as tests
+	@$(BIN)/python tools/hunt.py $(or $(SEEDS),1000) $(or $(FIRST),0)
 
 check: setup ## format, lint, strict types, layers, docs links; changes nothing
 	@echo "format" && $(BIN)/ruff format --quiet --check . || { echo "run: $(BIN)/ruff format ."; exit 1; }
