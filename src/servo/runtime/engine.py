@@ -604,7 +604,8 @@ class Engine:
             self._unpublished.append(self.state.take())
 
     async def publish(self) -> None:
-        """Make everything that is durable visible now."""
+        """Make everything that is durable visible now. Not while `run` is at work, which does it
+        itself: between two steps nobody else may."""
         if self._publishing is not None:
             publishing, self._publishing = self._publishing, None
             with suppress(Unavailable):  # its rows are tried again below

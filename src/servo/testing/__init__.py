@@ -8,10 +8,12 @@ For Servo's own tests and for those of its users. Names are loaded when they are
     FaultyObjects, FaultyLog, Weather   stores at the end of a wire, and the trouble there is now
     History, is_linearizable            what clients saw, and whether one register could be all of it
     Trace                               what happened; the same seed gives the same digest
+    simulate, Scenario, Violation       a whole world of engines, workers and faults, and its auditor
 """
 
 TYPE_CHECKING = False  # as in servo/__init__.py: typing costs start-up time
 if TYPE_CHECKING:
+    from servo.testing.auditor import Violation
     from servo.testing.chance import Chance
     from servo.testing.linearizable import is_linearizable
     from servo.testing.loop import Stuck, VirtualLoop
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         Weather,
     )
     from servo.testing.trace import Trace
+    from servo.testing.world import Outcomes, Scenario, simulate
 
 __all__ = (
     "CALM",
@@ -39,13 +42,17 @@ __all__ = (
     "FaultyObjects",
     "History",
     "Machine",
+    "Outcomes",
     "Process",
+    "Scenario",
     "Stuck",
     "Trace",
     "Trouble",
+    "Violation",
     "VirtualLoop",
     "Weather",
     "is_linearizable",
+    "simulate",
 )
 
 _HOMES = {
@@ -58,13 +65,17 @@ _HOMES = {
     "FaultyObjects": "servo.testing.storage",
     "History": "servo.testing.storage",
     "Machine": "servo.testing.storage",
+    "Outcomes": "servo.testing.world",
     "Process": "servo.testing.processes",
+    "Scenario": "servo.testing.world",
     "Stuck": "servo.testing.loop",
     "Trace": "servo.testing.trace",
     "Trouble": "servo.testing.storage",
+    "Violation": "servo.testing.auditor",
     "VirtualLoop": "servo.testing.loop",
     "Weather": "servo.testing.storage",
     "is_linearizable": "servo.testing.linearizable",
+    "simulate": "servo.testing.world",
 }
 
 

@@ -92,6 +92,7 @@ class Auditor:
     def _begin(self) -> None:
         self.shadow = State()
         self.oracle = Oracle()
+        self._broken: Violation | None = None
         self.claims: list[tuple[int, str]] = []
         """Epochs, and the writers that claimed them."""
         self._segments: list[Segment] = []
@@ -108,9 +109,15 @@ class Auditor:
 
     def look(self) -> None:
         """Fold what is new in the ledger, event by event."""
-        while found := at_once(self._log.read(self.shadow.position + 1)):
-            for data in found:
-                self._check(segments.parse(data, self.shadow.position + 1))
+        if self._broken is not None:
+            raise self._broken  # whatever comes after the first violation is no news
+        try:
+            while found := at_once(self._log.read(self.shadow.position + 1)):
+                for data in found:
+                    self._check(segments.parse(data, self.shadow.position + 1))
+        except Violation as error:
+            self._broken = error
+            raise
 
     def _check(self, segment: Segment) -> None:
         header, shadow = segment.header, self.shadow

@@ -79,6 +79,7 @@ class Process:
         self._death: asyncio.Future[None] = loop.create_future()
         self._on_death: list[Callable[[], None]] = []
         self._fatal_call = 0
+        self._fatal_write = 0
         # "Some moment" is another one for every process: comparing two of them shows.
         self._monotonic_zero = self._chance.below(10**12)
         self._last_id = ""
@@ -177,6 +178,18 @@ class Process:
     def kill_at_call(self, count: int) -> None:
         """At its `count`-th call of a disk from now, which does not happen, or happens in part."""
         self._fatal_call = self.calls + count
+
+    def kill_at_write(self, count: int) -> None:
+        """In the middle of the `count`-th time from now that it writes to a file."""
+        self._fatal_write = count
+
+    def disk_write(self) -> bool:
+        """As `disk_call`, for a write to a file."""
+        if self._fatal_write > 0:
+            self._fatal_write -= 1
+            if not self._fatal_write:
+                self._fatal_call = self.calls + 1
+        return self.disk_call()
 
     def disk_call(self) -> bool:
         """Counted by the disk before each call; True: the process dies in this one."""

@@ -400,7 +400,7 @@ class _SimFile:
 
     def append(self, data: bytes) -> None:
         machine, chance = self._disk._machine, self._disk._machine._chance
-        dies = self._disk.process.disk_call()
+        dies = self._disk.process.disk_write()
         self._check_open()
         if dies:
             self._inode.data += data[: chance.below(len(data) + 1)]

@@ -228,7 +228,7 @@ class _World:
         draw = chance.fork("plans")
         inline = scenario.workers == "inline"
         self.requests = [
-            _Request(i, _plan(draw, i), draw.chance(0.15), inline and draw.chance(0.2))
+            _Request(i, _plan(draw, i), draw.chance(0.3), inline and draw.chance(0.2))
             for i in range(scenario.runs)
         ]
 
@@ -369,7 +369,10 @@ class _World:
             case 1:
                 process.kill_at_turn(1 + draw.below(60))
             case 2 if self.scenario.place == "folder" and self._dies_in_calls:
-                process.kill_at_call(1 + draw.below(60))
+                if draw.chance(0.5):
+                    process.kill_at_call(1 + draw.below(60))
+                else:
+                    process.kill_at_write(1 + draw.below(6))
             case 3 if self.scenario.place == "folder" and draw.chance(0.4):
                 self.trace.note("world", "power cut")
                 self.count("power cut")
@@ -523,7 +526,9 @@ class _World:
                 self._deployed = True
             waiting = [r for r in self.requests if r.run_id is None]
             if waiting:
-                await self._trigger(engine, draw.choose(waiting))
+                await self._trigger(engine, draw, draw.choose(waiting))
+            elif draw.chance(0.1):
+                await self._trigger(engine, draw, draw.choose(self.requests))
             elif draw.chance(0.5):
                 await self._submit(engine, AuditRecorded(action="looked", subject=engine.new_id()))
             for request in self.requests:
@@ -531,7 +536,7 @@ class _World:
                     request.cancel = False
                     await requests.cancel(engine, request.run_id)
 
-    async def _trigger(self, engine: Engine, request: _Request) -> None:
+    async def _trigger(self, engine: Engine, draw: Chance, request: _Request) -> None:
         code = f"process:{engine.writer_id}" if request.own_code else CODE
         found = await requests.trigger(
             engine, request.plan, code_ref=code, run_key=request.run_key
@@ -543,6 +548,11 @@ class _World:
         if request.own_code:
             self.count("own code")
         self.trace.note("caller", "promised", key=request.run_key, run=found.run_id)
+        if request.cancel and draw.chance(0.5):
+            # On second thoughts: while its first task is about to be asked for.
+            request.cancel = False
+            await asyncio.sleep(draw.delay(0, 300_000))
+            await requests.cancel(engine, found.run_id)
 
     async def _submit(self, engine: Engine, fact: Fact) -> None:
         place = await engine.submit([fact], source="client")
