@@ -19,11 +19,12 @@ from servo.events.orchestration import RunTriggered, attempt_id
 from servo.events.vocabulary import VOCABULARY
 from servo.fold.tables import TABLES, runs, tasks
 from servo.ledger.snapshot import Snapshot
+from servo.ports.executor import Work
 from servo.runtime import engine as engines
 from servo.runtime import requests
 from servo.runtime.engine import Engine
 from servo.runtime.session import Session
-from servo.worker.inline import Made
+from servo.worker.inline import InlineExecutor, Made
 from tests.engine.place import CODE, Place, forever, play
 from tests.unit.facts import key, plan_of
 
@@ -487,6 +488,37 @@ def test_a_trigger_names_a_plan_that_is_there_before_it() -> None:
         ]
         (trigger,) = [fact for fact in facts if isinstance(fact, RunTriggered)]
         assert f"objects/{trigger.plan_object.removeprefix('sha256:')}" in place.values
+
+    play(story)
+
+
+def test_an_engine_that_adopts_nothing_leaves_older_runs_and_takes_newer_ones() -> None:
+    async def story(place: Place) -> None:
+        async with place.session("one", code="process:one") as one:
+            old = await requests.trigger(one.engine, plan_of({"old": []}), code_ref=CODE)
+        process = place.process("two")
+
+        def resolve(work: Work) -> Any:
+            async def call() -> None:
+                place.begun.append(work.asset_key)
+
+            return call
+
+        engine = Engine(
+            place.store(),
+            process,
+            InlineExecutor(resolve, process),
+            loads=lambda _: True,
+            adopts=False,
+        )
+        async with Session(engine) as two, place.session("three", code="x") as three:
+            assert not three.engine.leading
+            own = await requests.trigger(engine, plan_of({"own": []}), code_ref=CODE)
+            other = await requests.trigger(three.engine, plan_of({"other": []}), code_ref=CODE)
+            await two.ended(own.run_id)
+            await two.ended(other.run_id)
+            assert sorted(place.begun) == ["n/other", "n/own"]
+            assert not engine.state.runs[old.run_id].ended
 
     play(story)
 

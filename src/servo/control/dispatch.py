@@ -24,7 +24,7 @@ def ready_dispatch(view: State, moment: Moment) -> list[DispatchRequested]:
     """Ask for attempts of tasks that can go, as many as the executor takes.
 
     High priority first; among equals the run with the fewest attempts at work, then the older run.
-    Runs whose code cannot be loaded here wait for an engine that can. A retry is the clock's
+    Runs whose code cannot be loaded here, or that this engine is not there for, wait. A retry is the clock's
     decision, so it waits for a view that is fresh (INV-9); `view.wake` said which are due.
     """
     free = min(moment.slots, MAX_AT_ONCE)
@@ -35,7 +35,8 @@ def ready_dispatch(view: State, moment: Moment) -> list[DispatchRequested]:
     chosen: list[RunFold] = []
     for run in view.active_runs():
         trigger = run.run.trigger
-        head = run.first_ready(retries_by) if run.run.stop is None else None
+        wanted = run.run.stop is None and moment.takes(run.run_id)
+        head = run.first_ready(retries_by) if wanted else None
         if head is not None and trigger is not None and moment.loads(trigger.code_ref):
             chosen.append(run)
             keys = run.take_ready(free, retries_by)[::-1]

@@ -19,6 +19,8 @@ class Moment(NamedTuple):
     """How many more attempts the executor would take."""
     loads: Callable[[str], bool]
     """Whether the code that a `code_ref` names can be loaded here."""
+    takes: Callable[[str], bool] = lambda _: True
+    """Whether this engine is there for a run, by its id; others wait for one that is."""
     listening_since: int = 0
     """Since when signs of life would have been heard: a takeover or a jump of the clock."""
     heard: Mapping[str, int] = {}

@@ -39,7 +39,7 @@ from servo.errors import Conflict, Corrupt, Fenced, Unavailable
 from servo.events.envelope import ENGINE, Event, Fact, Placed, encode, moment, place
 from servo.events.execution import TaskFinished, TaskHeartbeat, TaskStarted
 from servo.events.orchestration import DispatchRequested, LeaderClaimed, RunCancelRequested
-from servo.fold.records import Claim
+from servo.fold.records import Claim, Mark
 from servo.fold.state import State, Taken, admit
 from servo.fold.table import Row, Table
 from servo.fold.tables import TABLES, runs
@@ -80,7 +80,10 @@ class Engine:
         executor: Executor | None = None,
         *,
         loads: Callable[[str], bool] = lambda _: False,
+        adopts: bool = True,
     ) -> None:
+        """`adopts`: whether runs that were unfinished when it began to lead are gone on with. Those
+        that it asked for itself always are, and those that are asked for while it leads."""
         self.store = store
         self.writer_id = system.new_id()
         self.state = State()
@@ -90,6 +93,10 @@ class Engine:
         self._system = system
         self._executor = executor
         self._loads = loads
+        self._adopts = adopts
+        self.own: set[str] = set()
+        """Runs that this process asked for."""
+        self._led_from: Mark = (0, 0, 0)
         self._worker = ""
         self._journal = Journal(store.log, self.writer_id, system.new_id)
         self._publisher = Publisher(store.objects, system.new_id)
@@ -122,9 +129,12 @@ class Engine:
 
     async def open(self) -> None:
         """Load the newest revision and catch up with the head of the ledger."""
-        manifest = await self._publisher.open()
-        self._snapshot = Snapshot(self.store.objects, TABLES, manifest)
-        self.state = await load_state(self._snapshot, self.store.objects)
+        manifest = await patiently(self._publisher.open, self.writer_id)
+        snapshot = self._snapshot = Snapshot(self.store.objects, TABLES, manifest)
+        # What was read already is kept by the snapshot, so that each try has less to do.
+        self.state = await patiently(
+            lambda: load_state(snapshot, self.store.objects), self.writer_id
+        )
         head = await self._journal.head()
         if head < self.state.position:
             raise Corrupt(
@@ -291,8 +301,10 @@ class Engine:
         try:
             async with self._turn:
                 await self.lead()
-        except BaseException:
+        except BaseException as error:
             self._unlock()
+            if self.store.lock is None and isinstance(error, Exception):
+                await self._lease.release()  # or nobody would lead for a whole term
             raise
         return True
 
@@ -315,6 +327,7 @@ class Engine:
             self.state.keep()
             break
         self._epoch = epoch
+        self._led_from = placed[0][:3]
         self.leading = True
         self._as_of = self._listening_since = self._system.now()
         self._clocks = (self._system.now(), self._system.monotonic())
@@ -415,10 +428,17 @@ class Engine:
             worker=self._worker,
             slots=executor.slots() + freed if executor is not None and not self._draining else 0,
             loads=self._loads,
+            takes=self._takes,
             listening_since=self._listening_since,
             heard=self._heard,
             alone=self.store.lock is not None,
         )
+
+    def _takes(self, run_id: str) -> bool:
+        if self._adopts or run_id in self.own:
+            return True
+        triggered = self.state.runs[run_id].run.triggered
+        return triggered is not None and triggered > self._led_from
 
     def _decide(self, now: Moment) -> list[Fact]:
         """All controllers, on the overlay. Retries and fresh tasks share the executor's slots."""

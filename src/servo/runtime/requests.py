@@ -76,6 +76,7 @@ async def trigger(
         run_key=run_key,
         deployment_id=deployment_id,
     )
+    engine.own.add(fact.run_id)
     await engine.submit([fact], source=CLIENT, actor=actor)
     if run_key is None:
         return Triggered(fact.run_id, True)
@@ -86,6 +87,7 @@ async def trigger(
             f"the run key {run_key!r} stands for run {owner.run_id}, which was asked for something"
             " else; use another key, or ask for the same"
         )
+    engine.own.add(owner.run_id)
     return Triggered(owner.run_id, owner.run_id == fact.run_id)
 
 

@@ -22,12 +22,14 @@ def make_engine(
     *,
     concurrency: int = CAPACITY,
     failed: Failed | None = None,
+    adopts: bool = True,
 ) -> Engine:
-    """An engine that runs the assets of a loaded project in this process."""
+    """An engine that runs the assets of a loaded project in this process. `adopts`: also those of
+    runs that others left unfinished."""
     own = code_ref(project.manifest)
     clock = system()
     executor = InlineExecutor(lambda work: _calling(project, work, failed), clock, concurrency)
-    return Engine(store, clock, executor, loads=lambda ref: ref == own)
+    return Engine(store, clock, executor, loads=lambda ref: ref == own, adopts=adopts)
 
 
 def _calling(project: Project, work: Work, failed: Failed | None) -> Callable[[], object]:
