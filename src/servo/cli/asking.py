@@ -25,6 +25,29 @@ project_option = click.option(
 )
 
 
+class Count(click.IntRange):
+    """A whole number within bounds; what is none is told in our words."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = None
+        if (
+            number is None
+            or (self.min is not None and number < self.min)
+            or (self.max is not None and number > self.max)
+        ):
+            upper = "" if self.max is None else f" to {self.max}"
+            bounds = f"from {self.min}{upper}" + ("" if upper else " up")
+            self.fail(f"{str(value)[:80]!r} is not a whole number {bounds}", param, ctx)
+        return number
+
+
 def planning_options(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """SELECTION, -p, --force and --now, for a command that does `verb` to what they name."""
     options: list[Callable[[Any], Any]] = [
@@ -39,7 +62,9 @@ def planning_options(verb: str) -> Callable[[Callable[..., None]], Callable[...,
             " Repeatable. Default: the latest window, all keys of other dimensions.",
         ),
         click.option(
-            "--force", is_flag=True, help="Plan to run everything, even if nothing changed."
+            "--force",
+            is_flag=True,
+            help="Plan to run everything, even if nothing changed. (So far everything runs anyway.)",
         ),
         click.option(
             "--now",
@@ -90,6 +115,19 @@ def check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise Invalid(f"the argument {text!r} is not UTF-8; type it again") from None
+
+
+def check_words(option: str, text: str, longest: int) -> None:
+    """A text that the ledger keeps: short, and of characters that can be shown."""
+    check_text(text)
+    if not text.strip():
+        raise Invalid(f"{option} is empty; write something, or leave it out")
+    if len(text) > longest or not text.isprintable():
+        found = f"{len(text):,} characters" if len(text) > longest else "one that cannot be printed"
+        raise Invalid(
+            f"{option} takes up to {longest} characters that can be printed, and this has {found};"
+            " write another"
+        )
 
 
 def parse_partitions(given: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

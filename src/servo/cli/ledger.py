@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from servo.cli.asking import project_option
+from servo.cli.asking import Count, project_option
 from servo.cli.output import clock_text, print_bytes, printable, say, seconds_text, task_name
 from servo.cli.reading import NOTHING, find_store
 from servo.cli.render import number
@@ -100,7 +100,7 @@ def _told(report: Report, took: int) -> str:
 
 @command.command("tail")
 @click.option(
-    "-n", "count", type=click.IntRange(0), default=10, show_default=True, help="How many events."
+    "-n", "count", type=Count(0), default=10, show_default=True, help="How many events."
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on with new events as they are written.")
 @click.option(
@@ -220,7 +220,7 @@ def _short(value: object) -> str:
 
 
 @command.command("show")
-@click.argument("position", type=click.IntRange(1))
+@click.argument("position", type=Count(1))
 @project_option
 def show_command(position: int, project: str) -> None:
     """Show one segment: its header and its events."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from servo.cli.asking import project_option
+from servo.cli.asking import Count, project_option
 from servo.cli.output import (
     clock_text,
     moment_of,
@@ -64,7 +64,7 @@ _COUNTS = ("succeeded", "reused", "failed", "skipped", "cancelled")
 @output_option
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=Count(1),
     metavar="N",
     help=f"How many to show. Default: {RUNS} runs, {TASKS} tasks; json and csv: all tasks.",
 )

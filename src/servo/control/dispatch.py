@@ -24,8 +24,8 @@ def ready_dispatch(view: State, moment: Moment) -> list[DispatchRequested]:
     """Ask for attempts of tasks that can go, as many as the executor takes.
 
     High priority first; among equals the run with the fewest attempts at work, then the older run.
-    Runs whose code cannot be loaded here, or that this engine is not there for, wait. A retry is the clock's
-    decision, so it waits for a view that is fresh (INV-9); `view.wake` said which are due.
+    Runs whose code cannot be loaded here, or that this engine is not there for, wait. A retry is the
+    clock's decision, so it waits for a view that is fresh (INV-9); `view.wake` said which are due.
     """
     free = min(moment.slots, MAX_AT_ONCE)
     if free <= 0:

@@ -169,7 +169,7 @@ class Auditor:
             self._check_progress(str(run_id), key, placed)
         run.dirty_tasks.clear()
 
-    def _stale_task(self, fact: Fact) -> Task | None:
+    def _stale_task(self, fact: Any) -> Task | None:
         """The task as it is, if the fact is about an attempt that is not the one that was asked for."""
         if type(fact) not in _REPORTS:
             return None
@@ -265,18 +265,18 @@ class Auditor:
                 if run.exists:
                     raise Violation(f"{who} knows a run {run_id} that there is not")
                 continue
-            ours, theirs = _alive(run), _alive(true)
-            if ours != theirs:
+            if _alive(run) != _alive(true):
                 raise Violation(
-                    f"{who} at {state.position} has run {run_id} as\n  {ours}\nnot as\n  {theirs}"
+                    f"{who} at {state.position} has run {run_id} as\n  {_alive(run)}\nnot as\n"
+                    f"  {_alive(true)}"
                 )
         for projection in PROJECTIONS:
             name = projection.table.name
-            ours, theirs = state.records[name], shadow.records[name]
-            if projection.memory is Memory.ALL and ours != theirs:
+            records, theirs = state.records[name], shadow.records[name]
+            if projection.memory is Memory.ALL and records != theirs:
                 raise Violation(f"{who} at {state.position} has other {name} than the ledger")
             if projection.memory is Memory.ACTIVE:
-                for key, record in ours.items():
+                for key, record in records.items():
                     if record != theirs.get(key):
                         raise Violation(
                             f"{who} at {state.position} has {name} {key} as\n  {record}\nnot as\n"
@@ -396,7 +396,9 @@ class Auditor:
         """Who succeeded, by the oracle, has in the tables; nobody else has."""
         rows = await self._published_rows(manifest, tasks.TABLE)
         for run_id, run in self.oracle.runs.items():
-            found = {str(row[1]) for row in rows.values() if row[0] == run_id and row[4] == "SUCCEEDED"}
+            found = {
+                str(row[1]) for row in rows.values() if row[0] == run_id and row[4] == "SUCCEEDED"
+            }
             if found != self.oracle.succeeded(run_id):
                 raise Violation(
                     f"run {run_id}: the tables say that {found} succeeded, the facts"

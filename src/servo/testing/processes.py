@@ -80,6 +80,7 @@ class Process:
         self._on_death: list[Callable[[], None]] = []
         self._fatal_call = 0
         self._fatal_write = 0
+        self._fatal_folder = ""
         # "Some moment" is another one for every process: comparing two of them shows.
         self._monotonic_zero = self._chance.below(10**12)
         self._last_id = ""
@@ -179,13 +180,13 @@ class Process:
         """At its `count`-th call of a disk from now, which does not happen, or happens in part."""
         self._fatal_call = self.calls + count
 
-    def kill_at_write(self, count: int) -> None:
-        """In the middle of the `count`-th time from now that it writes to a file."""
-        self._fatal_write = count
+    def kill_at_write(self, count: int, folder: str) -> None:
+        """In the middle of the `count`-th time from now that it writes to a file of a folder."""
+        self._fatal_write, self._fatal_folder = count, folder
 
-    def disk_write(self) -> bool:
-        """As `disk_call`, for a write to a file."""
-        if self._fatal_write > 0:
+    def disk_write(self, folder: str) -> bool:
+        """As `disk_call`, for a write to a file of a folder."""
+        if self._fatal_write > 0 and folder == self._fatal_folder:
             self._fatal_write -= 1
             if not self._fatal_write:
                 self._fatal_call = self.calls + 1

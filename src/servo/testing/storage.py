@@ -286,7 +286,7 @@ class SimDisk:
                 return None
             self._machine._room(append=False)
             self._machine._folder(folder).apply(_Change({name: _Inode()}))
-        return _SimFile(self, files[name])
+        return _SimFile(self, files[name], folder)
 
     def link(self, source: str, target: str) -> bool:
         self._call()
@@ -385,9 +385,10 @@ class SimDisk:
 
 
 class _SimFile:
-    def __init__(self, disk: SimDisk, inode: _Inode) -> None:
+    def __init__(self, disk: SimDisk, inode: _Inode, folder: str) -> None:
         self._disk = disk
         self._inode = inode
+        self._folder = folder
         self._closed = False
 
     def size(self) -> int:
@@ -400,7 +401,7 @@ class _SimFile:
 
     def append(self, data: bytes) -> None:
         machine, chance = self._disk._machine, self._disk._machine._chance
-        dies = self._disk.process.disk_write()
+        dies = self._disk.process.disk_write(self._folder)
         self._check_open()
         if dies:
             self._inode.data += data[: chance.below(len(data) + 1)]

@@ -114,6 +114,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             merge_files=chance.choose([3, 8, 50]),
             log_bytes=chance.choose([4_096, 65_536]),
         )
+        # Far away, requests of different processes meet more often.
+        delay = chance.choose([2_000, 20_000, 100_000, 300_000])
+        trouble = msgspec.structs.replace(scenario.trouble, delay_us=delay)
+        scenario = msgspec.structs.replace(scenario, trouble=trouble)
         if scenario.workers == "pool" and chance.chance(0.25):
             # An attempt that lives in an engine's process would die with every step.
             return msgspec.structs.replace(scenario, life="steps")
@@ -164,7 +168,7 @@ def simulate(seed: int, scenario: Scenario | None = None) -> Outcomes:
             world = _World(loop, chance, scenario)
             return loop.run(world.play())
         except Exception as error:
-            raise Violation(f"seed {seed}: {error or repr(error)}\n{scenario}") from error
+            raise Violation(f"seed {seed}: {str(error) or repr(error)}\n{scenario}") from error
         finally:
             loop.close()
 
@@ -228,7 +232,7 @@ class _World:
         draw = chance.fork("plans")
         inline = scenario.workers == "inline"
         self.requests = [
-            _Request(i, _plan(draw, i), draw.chance(0.3), inline and draw.chance(0.2))
+            _Request(i, _plan(draw, i), draw.chance(0.35), inline and draw.chance(0.2))
             for i in range(scenario.runs)
         ]
 
@@ -294,7 +298,9 @@ class _World:
             if self.loop.time() - began > DAY:
                 raise Violation(f"a day after the faults stopped, {self._unfinished()}")
             if self.loop.time() - moved > STILL:
-                raise Violation(f"nothing has moved for {STILL:.0f} seconds, and {self._unfinished()}")
+                raise Violation(
+                    f"nothing has moved for {STILL:.0f} seconds, and {self._unfinished()}"
+                )
         await self._all_published()
         newest = await self.auditor.check_tables()
         self._check_requests()
@@ -346,7 +352,7 @@ class _World:
         draw = self.chance.fork("chaos")
         while self.loop.time() < self.scenario.seconds:
             await self._while_watching(draw.delay(10_000, 8_000_000))
-            if self.scenario.trouble == CALM and draw.chance(0.8):
+            if not self.scenario.trouble.refused and draw.chance(0.8):
                 continue
             running = [p for p in self.processes if p.state == "running"]
             leader = next((p for p in running if self._leads(p)), None)
@@ -357,6 +363,8 @@ class _World:
                 self._sleep(leader, seconds)
                 if draw.chance(0.7):
                     await self._while_watching(seconds)
+            elif leader is not None and self._dies_in_calls and draw.chance(0.3):
+                leader.kill_at_write(1 + draw.below(3), f"{_FOLDER}/ledger")
             elif running:
                 self._hurt(draw, draw.choose(running))
             if draw.chance(0.5):
@@ -369,10 +377,7 @@ class _World:
             case 1:
                 process.kill_at_turn(1 + draw.below(60))
             case 2 if self.scenario.place == "folder" and self._dies_in_calls:
-                if draw.chance(0.5):
-                    process.kill_at_call(1 + draw.below(60))
-                else:
-                    process.kill_at_write(1 + draw.below(6))
+                process.kill_at_call(1 + draw.below(60))
             case 3 if self.scenario.place == "folder" and draw.chance(0.4):
                 self.trace.note("world", "power cut")
                 self.count("power cut")
@@ -508,8 +513,9 @@ class _World:
 
     async def _keep_asking(self, engine: Engine, draw: Chance) -> None:
         while True:
-            await asyncio.sleep(draw.delay(10_000, 3_000_000))
             await self._ask(engine, draw)
+            busy = any(request.run_id is None for request in self.requests)
+            await asyncio.sleep(draw.delay(10_000, 500_000 if busy else 3_000_000))
 
     async def _ask(self, engine: Engine, draw: Chance) -> None:
         """Ask for what nobody was promised yet."""
@@ -526,7 +532,9 @@ class _World:
                 self._deployed = True
             waiting = [r for r in self.requests if r.run_id is None]
             if waiting:
-                await self._trigger(engine, draw, draw.choose(waiting))
+                # Several ask for the same at once, more often than not.
+                wanted = waiting[0] if draw.chance(0.7) else draw.choose(waiting)
+                await self._trigger(engine, draw, wanted)
             elif draw.chance(0.1):
                 await self._trigger(engine, draw, draw.choose(self.requests))
             elif draw.chance(0.5):
@@ -538,9 +546,7 @@ class _World:
 
     async def _trigger(self, engine: Engine, draw: Chance, request: _Request) -> None:
         code = f"process:{engine.writer_id}" if request.own_code else CODE
-        found = await requests.trigger(
-            engine, request.plan, code_ref=code, run_key=request.run_key
-        )
+        found = await requests.trigger(engine, request.plan, code_ref=code, run_key=request.run_key)
         if request.run_id not in (None, found.run_id):
             promises = f"{request.run_id} and {found.run_id}"
             self.blame(Violation(f"{request.run_key} was promised runs {promises}"))
@@ -548,10 +554,10 @@ class _World:
         if request.own_code:
             self.count("own code")
         self.trace.note("caller", "promised", key=request.run_key, run=found.run_id)
-        if request.cancel and draw.chance(0.5):
+        if request.cancel and draw.chance(0.7):
             # On second thoughts: while its first task is about to be asked for.
             request.cancel = False
-            await asyncio.sleep(draw.delay(0, 300_000))
+            await asyncio.sleep(draw.delay(0, 400_000))
             await requests.cancel(engine, found.run_id)
 
     async def _submit(self, engine: Engine, fact: Fact) -> None:
@@ -816,8 +822,10 @@ class _Pool:
             await asyncio.sleep(draw.delay(0, 5_000_000))
         if kind == 10 and not world.calm:
             return  # never
-        if kind == 11:
-            await asyncio.sleep(draw.delay(0, 120_000_000))  # late
+        if kind in (11, 18):
+            await asyncio.sleep(draw.delay(2_000_000, 30_000_000))  # late
+        if kind == 19 and not world.calm:
+            await asyncio.sleep(draw.delay(0, 120_000_000))  # very late
         if work.attempt_id in self.cancelled and draw.chance(0.7):
             await self._tell(engine, _finished(work, Outcome.CANCELLED, FailureCode.CANCELLED))
             return
