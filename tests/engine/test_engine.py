@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from servo.core import segments
+from servo.core.failures import FailureCode, TaskFailure
 from servo.core.plan import PlanRequest
 from servo.core.policies import RetryPolicy, Timeouts
 from servo.core.states import RunState, RunTransitionReason, TaskState, TransitionReason
-from servo.errors import Conflict, Corrupt, Fenced, Unavailable, Uncertain
+from servo.errors import Conflict, Corrupt, Fenced, Invalid, Unavailable, Uncertain
 from servo.events.audit import AuditRecorded
 from servo.events.catalog import DeploymentCreated
 from servo.events.execution import Outcome, TaskFinished, TaskHeartbeat, TaskStarted
@@ -533,7 +534,8 @@ def test_waiting_for_a_run_after_the_engine_stopped_says_why() -> None:
             await session.lived()
         with pytest.raises(Fenced):
             await session.ended(found.run_id)
-        await session.__aexit__(None, None, None)
+        with pytest.raises(Fenced):
+            await session.__aexit__(None, None, None)
 
     play(story)
 
@@ -557,6 +559,9 @@ class Elsewhere:
         pass
 
     async def close(self) -> None:
+        pass
+
+    def abandon(self) -> None:
         pass
 
 
@@ -590,5 +595,203 @@ def test_a_worker_whose_clock_is_an_hour_behind_is_not_taken_for_dead() -> None:
             assert task.reason is TransitionReason.HEARTBEAT_TIMEOUT or task.attempt == 2
             await requests.cancel(engine, found.run_id)
             await session.ended(found.run_id)
+
+    play(story)
+
+
+# --- What reviews found -------------------------------------------------------------------------------
+
+
+class Held:
+    """A log whose appends wait for a gate, or fail."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.fails = False
+
+    async def append(self, position: int, data: bytes) -> None:
+        await self.gate.wait()
+        if self.fails:
+            raise Unavailable("the disk is full")
+        await self._log.append(position, data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+def test_an_end_that_is_not_durable_is_told_to_nobody() -> None:
+    async def story(place: Place) -> None:
+        release = asyncio.Event()
+
+        async def waits() -> None:
+            await release.wait()
+
+        store = place.store()
+        log = Held(store.log)
+        engine = place.engine("one", {"a": waits}, store=store._replace(log=log))
+        told = []
+
+        async def ask(session: Session, run_id: str) -> None:
+            told.append(await session.ended(run_id))
+
+        async def work() -> None:
+            async with Session(engine) as session:
+                found = await requests.trigger(engine, plan_of({"a": []}), code_ref=CODE)
+                await asyncio.sleep(1)
+                log.gate.clear()
+                log.fails = True
+                release.set()
+                await asyncio.sleep(1)
+                asked = asyncio.create_task(ask(session, found.run_id))
+                await asyncio.sleep(1)
+                assert engine.state.pending and told == []
+                log.gate.set()
+                with pytest.raises(Unavailable):
+                    await asked
+
+        with pytest.raises(Unavailable):
+            await work()
+        assert told == []
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [Made(row_count=1.5), Made(row_count=2**70), Made(schema_hash="\ud800")],  # type: ignore[arg-type]  # what user code may return
+)
+def test_what_cannot_be_written_down_fails_its_task_and_nothing_else(made: Made) -> None:
+    async def story(place: Place) -> None:
+        async def makes() -> Made:
+            return made
+
+        async with place.session("one", {"a": makes}) as session:
+            fact = DeploymentCreated(
+                deployment_id="d",
+                manifest_object="sha256:" + "0" * 64,
+                code_version="c",
+                asset_ids={"n/a": "asset-a"},
+            )
+            await session.engine.submit([fact], source="test")
+            ended = await _run(session, plan_of({"a": [], "b": []}))
+        assert ended.counts == {"FAILED": 1, "SUCCEEDED": 1}
+        async with place.session("two") as again:
+            assert (await _run(again, plan_of({"b": []}))).state is RunState.SUCCEEDED
+
+    play(story)
+
+
+def test_a_caller_whose_fact_cannot_be_written_is_refused_alone() -> None:
+    async def story(place: Place) -> None:
+        async with place.session() as session:
+            good = session.engine.submit([AuditRecorded(action="x", subject="y")], source="t")
+            with pytest.raises(Invalid, match="AuditRecorded: this cannot be written down"):
+                await session.engine.submit(
+                    [AuditRecorded(action="x", subject="\ud800")], source="t"
+                )
+            await good
+
+    play(story)
+
+
+def test_of_two_followers_that_find_the_lease_free_one_leads_and_neither_is_fenced() -> None:
+    async def story(place: Place) -> None:
+        sessions = [place.session(name, lock=False) for name in ("one", "two", "three")]
+        await asyncio.gather(*(session.__aenter__() for session in sessions))
+        await asyncio.sleep(15)
+        assert sum(session.engine.leading for session in sessions) == 1
+        assert all(session.engine.failure is None for session in sessions)
+        for session in sorted(sessions, key=lambda session: session.engine.leading):
+            await session.__aexit__(None, None, None)
+
+    for seed in range(5):
+        play(story, seed)
+
+
+def test_a_lease_that_could_not_be_written_once_is_written_again_in_time() -> None:
+    async def story(place: Place) -> None:
+        store = place.store(lock=False)
+
+        class Refusing:
+            refuse = 0
+
+            async def put(self, path: str, data: bytes) -> None:
+                if self.refuse:
+                    self.refuse -= 1
+                    raise Unavailable("not now")
+                await store.objects.put(path, data)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(store.objects, name)
+
+        refusing = Refusing()
+        async with place.session("one", store=store._replace(objects=refusing)) as one:
+            other = place.engine("two", lock=False)
+            for second in range(60):
+                refusing.refuse = int(second % 5 == 0)
+                await asyncio.sleep(1)
+                assert not await other.try_lead()
+            assert one.engine.leading
+
+    play(story)
+
+
+def test_a_short_heartbeat_timeout_kills_nobody_who_is_alive() -> None:
+    async def story(place: Place) -> None:
+        async def works() -> None:
+            await asyncio.sleep(5)
+
+        async with place.session("one", {"a": works}) as session:
+            limits = Timeouts(dispatch_ack_ms=1, heartbeat_ms=1)
+            ended = await _run(session, plan_of({"a": []}, timeouts=limits))
+            assert session.engine.state.runs[ended.run_id].tasks[key("a")].attempt == 1
+        assert ended.state is RunState.SUCCEEDED
+
+    play(story)
+
+
+def test_a_failure_reported_by_a_clock_a_day_ahead_is_not_waited_for_a_day() -> None:
+    async def story(place: Place) -> None:
+        engine = Engine(
+            place.store(lock=False), place.process("one"), Elsewhere(), loads=lambda _: True
+        )
+        process = place.process("worker")
+        process.clock.jump(86_400_000_000)
+        worker = Engine(place.store(lock=False), process)
+        async with Session(engine) as session:
+            found = await requests.trigger(engine, plan_of({"a": []}), code_ref=CODE)
+            await worker.open()
+            failed = TaskFinished(
+                run_id=found.run_id,
+                task_key=key("a"),
+                attempt=1,
+                attempt_id=attempt_id(found.run_id, key("a"), 1),
+                outcome=Outcome.FAILED,
+                error=TaskFailure(code=FailureCode.NETWORK_ERROR, message="It did not answer."),
+                retriable=True,
+            )
+            await worker.submit([failed], source="worker")
+            await asyncio.sleep(60)
+            assert engine.state.runs[found.run_id].tasks[key("a")].attempt == 2
+            await requests.cancel(engine, found.run_id)
+            await session.ended(found.run_id)
+
+    play(story)
+
+
+def test_asking_again_with_a_run_key_writes_nothing() -> None:
+    async def story(place: Place) -> None:
+        async with place.session() as session:
+            plan = plan_of({"a": []})
+            one = await requests.trigger(session.engine, plan, code_ref=CODE, run_key="k")
+            await session.ended(one.run_id)
+            await asyncio.sleep(2)
+            before = len(place.segments)
+            for _ in range(5):
+                again = await requests.trigger(session.engine, plan, code_ref=CODE, run_key="k")
+                assert again.run_id == one.run_id and not again.new
+            assert len(place.segments) == before
 
     play(story)

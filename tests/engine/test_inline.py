@@ -322,3 +322,69 @@ def test_what_is_made_is_reported_before_the_result_and_only_of_known_assets() -
         await executor.close()
 
     virtual(story, call)
+
+
+@pytest.mark.parametrize("number", [("row", 7), "secret cell", 2**70, -1, 1.5])
+def test_a_strange_error_number_neither_hangs_nor_enters_the_report(number: Any) -> None:
+    def fails() -> None:
+        raise OSError(number, "x")
+
+    async def story() -> None:
+        desk, executor = Desk(), InlineExecutor(lambda _: fails, RealSystem())
+        executor.start("W", desk.report, desk.alive.append)
+        executor.submit(work())
+        (result,) = await desk.results()
+        await executor.close()
+        assert result.error is not None and result.error.details == {}
+        assert "secret" not in str(result)
+
+    asyncio.run(story())
+
+
+def test_a_thread_that_timed_out_keeps_its_slot_and_nothing_begins_in_it() -> None:
+    async def story() -> None:
+        gate = threading.Event()
+        begun: list[str] = []
+
+        def resolve(item: Work) -> Callable[[], object]:
+            def call() -> None:
+                begun.append(item.task_key)
+                gate.wait(10)
+
+            return call
+
+        desk, executor = Desk(), InlineExecutor(resolve, RealSystem(), 1)
+        executor.start("W", desk.report, desk.alive.append)
+        executor.submit(work("a", execution_ms=1))
+        (result,) = await desk.results()
+        assert result.outcome is Outcome.TIMED_OUT
+        assert executor.slots() == 0 and begun == ["a"]
+        gate.set()
+        await executor.close()
+
+    asyncio.run(story())
+
+
+def test_a_coroutine_of_a_cancelled_attempt_is_not_begun() -> None:
+    begun = []
+
+    async def later() -> None:
+        begun.append(1)
+
+    async def story() -> None:
+        gate = threading.Event()
+
+        def call() -> object:
+            gate.wait(10)
+            return later()
+
+        desk, executor = Desk(), InlineExecutor(lambda _: call, RealSystem())
+        executor.start("W", desk.report, desk.alive.append)
+        executor.submit(work())
+        executor.cancel(work().attempt_id)
+        gate.set()
+        (result,) = await desk.results()
+        await executor.close()
+        assert result.outcome is Outcome.CANCELLED and begun == []
+
+    asyncio.run(story())

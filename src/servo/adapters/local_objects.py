@@ -196,6 +196,9 @@ class LocalObjects:
             elif not self._disk.link(temporary, target):
                 if f"{os.path.basename(target)}/" in self._disk.names(os.path.dirname(target)):
                     raise IsADirectoryError
+                # Who made it may have died before this; and whoever is told that it is there builds
+                # on it.
+                self._disk.sync_folder(os.path.dirname(target))
                 return False
             self._disk.sync_folder(os.path.dirname(target))
         except IsADirectoryError as error:

@@ -16,6 +16,10 @@ from servo.fold.records import Attempt, Task
 from servo.fold.runs import RunFold
 from servo.fold.state import State
 
+MIN_SILENCE_MS = 2_000
+"""Executors give signs of life a few times a second, and reports take their time: a shorter silence
+says nothing, whatever the policy allows."""
+
 
 def deadlines(view: State, moment: Moment) -> list[TaskFinished]:
     """Results for attempts that are given up. `view.wake` said which to look at."""
@@ -58,42 +62,45 @@ def _overdue(
     assert run.shape is not None and attempt.dispatched is not None
     limits = run.shape.rules(key).timeouts
     now, listening = moment.now // 1000, moment.listening_since // 1000
+    silence = max(limits.heartbeat_ms, MIN_SILENCE_MS)
+
+    def told(at: int | None) -> int:
+        """When something was said, by our clock: what lies ahead of it was said by a wrong one."""
+        return at // 1000 if at is not None and at <= moment.now else listening
+
     heard = moment.heard.get(attempt.attempt_id)
     if run.run.stop is not None:
         # The worker is told with its next heartbeat; who has not answered after two never will.
-        told = max(run.run.stop.mark[2] // 1000, listening)
-        if now > told + 2 * limits.heartbeat_ms:
+        by_us = moment.heard.get(run.run_id, 0) // 1000
+        stopped = max(told(run.run.stop.mark[2]), by_us, listening)
+        if now > stopped + 2 * silence:
             return TaskFailure(
                 code=FailureCode.CANCELLED,
                 message="The run was told to stop and the worker never answered.",
                 details={FORCED: True},
             )
         return None
+    asked = told(attempt.dispatched[2])
     if task.state is TaskState.DISPATCHED and heard is None and attempt.heartbeat is None:
-        due = limits.ack_deadline(attempt.dispatched[2] // 1000, listening_since=listening)
-        if now > due:
+        due = limits.ack_deadline(asked, listening_since=listening)
+        if now > max(due, asked + MIN_SILENCE_MS):
             return TaskFailure(
                 code=FailureCode.DISPATCH_ACK_TIMEOUT,
                 message="No worker began within " + format_duration(limits.dispatch_ack_ms) + ".",
             )
         return None
     # The worker's clock may be behind ours; nobody begins before it was asked.
-    began = attempt.started[2] if attempt.started is not None else 0
-    started = max(began, attempt.dispatched[2]) // 1000
-    beats = [m for m in (heard, attempt.heartbeat[2] if attempt.heartbeat else None) if m]
-    due = limits.heartbeat_deadline(
-        started, max(beats) // 1000 if beats else None, listening_since=listening
-    )
+    started = max(told(attempt.started[2] if attempt.started else None), asked)
+    beat = told(attempt.heartbeat[2]) if attempt.heartbeat is not None else 0
+    due = max(started, beat, (heard or 0) // 1000, listening) + silence
     if now > due:
         return TaskFailure(
             code=FailureCode.HEARTBEAT_TIMEOUT,
-            message="The worker gave no sign of life for "
-            + format_duration(limits.heartbeat_ms)
-            + ".",
+            message="The worker gave no sign of life for " + format_duration(silence) + ".",
         )
     # The worker enforces the execution timeout itself; it gets one heartbeat's time to say so.
     limit = limits.execution_deadline(started)
-    if limit is not None and now > limit + limits.heartbeat_ms:
+    if limit is not None and now > limit + silence:
         assert limits.execution_ms is not None
         return TaskFailure(
             code=FailureCode.EXECUTION_TIMEOUT,

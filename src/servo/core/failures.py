@@ -131,7 +131,7 @@ CODES: dict[FailureCode, CodeRow] = {
         _C.TRANSIENT,
         True,
         _A.RETRY,
-        "Run fewer of these tasks at once, or allow a longer delay between attempts.",
+        "Run fewer of these tasks at once (--concurrency); the task is tried again by itself.",
     ),
     FailureCode.SERVICE_UNAVAILABLE: CodeRow(
         _C.TRANSIENT,
@@ -149,7 +149,7 @@ CODES: dict[FailureCode, CodeRow] = {
         _C.INFRASTRUCTURE,
         True,
         _A.RETRY_AND_ALERT,
-        "Ask for more memory in the asset's resources, or work in batches or smaller partitions.",
+        "Work in batches or smaller partitions, run fewer tasks at once, or use a larger machine.",
     ),
     FailureCode.DISK_FULL: CodeRow(
         _C.INFRASTRUCTURE,
@@ -161,34 +161,32 @@ CODES: dict[FailureCode, CodeRow] = {
         _C.INFRASTRUCTURE,
         True,
         _A.RETRY_AND_ALERT,
-        "Look at the worker's log and exit code; signal 9 usually means that memory ran out.",
+        "Find out what ended the process: memory that ran out (signal 9), os._exit, or a crash of"
+        " native code.",
     ),
     FailureCode.HEARTBEAT_TIMEOUT: CodeRow(
         _C.INFRASTRUCTURE,
         True,
         _A.RETRY_AND_ALERT,
-        "Look whether the worker died, hangs or lost its network; if it was only busy, raise the"
-        " heartbeat timeout.",
+        "Look whether the worker died, hangs, is stopped or lost its network.",
     ),
     FailureCode.DISPATCH_ACK_TIMEOUT: CodeRow(
         _C.INFRASTRUCTURE,
         True,
         _A.RETRY_AND_ALERT,
-        "Check that workers are up and can take tasks; if they start slowly, raise the dispatch"
-        " acknowledgement timeout.",
+        "Check that workers are up and can take tasks.",
     ),
     FailureCode.EXECUTION_TIMEOUT: CodeRow(
         _C.TIMEOUT,
         True,
         _A.RETRY,
-        "Raise the asset's timeout, or give the task less to do.",
+        "Give the task less to do, in smaller partitions for example.",
     ),
     FailureCode.USER_CODE_EXCEPTION: CodeRow(
         _C.USER_CODE,
         False,
         _A.FAIL_TASK,
-        "Read the traceback and fix the asset's code, or name the exception in retry_on if another"
-        " attempt can help.",
+        "Read the traceback and fix the asset's code, then run it again.",
     ),
     FailureCode.IMPORT_ERROR: CodeRow(
         _C.USER_CODE,
@@ -315,6 +313,8 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                     f"failure {self.code}: detail {name!r} is a {type(value).__name__};"
                     " use a string, an integer or a boolean"
                 )
+            if type(value) is int and not -(2**63) <= value < 2**63:
+                raise Invalid(f"failure {self.code}: detail {name!r} is an integer beyond 64 bits")
 
     @property
     def category(self) -> FailureCategory:

@@ -1,12 +1,15 @@
 """Facts about attempts and what they made: reports of workers."""
 
 import enum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from servo.core.failures import TaskFailure
 from servo.events.envelope import Fact
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""What a column can hold: a number beyond it is refused before it is a fact."""
 
 
 class Outcome(enum.StrEnum):
@@ -24,7 +27,7 @@ class TaskStarted(Fact, frozen=True, kw_only=True):
 
     run_id: str
     task_key: str
-    attempt: int
+    attempt: Int64
     attempt_id: str
     worker_id: str
 
@@ -39,7 +42,7 @@ class TaskHeartbeat(Fact, frozen=True, kw_only=True):
 
     run_id: str
     task_key: str
-    attempt: int
+    attempt: Int64
     attempt_id: str
 
     def key(self) -> str:
@@ -54,15 +57,15 @@ class TaskFinished(Fact, frozen=True, kw_only=True):
 
     run_id: str
     task_key: str
-    attempt: int
+    attempt: Int64
     attempt_id: str
     outcome: Outcome
     error: TaskFailure | None = None
     retriable: bool = False
-    started_at: int | None = None
+    started_at: Int64 | None = None
     """Microseconds since 1970 by the worker's clock."""
-    duration_us: int = 0
-    cpu_us: int | None = None
+    duration_us: Int64 = 0
+    cpu_us: Int64 | None = None
     worker_id: str | None = None
 
     def key(self) -> str:
@@ -74,8 +77,8 @@ class File(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     path: str
     sha256: str
-    bytes: int
-    rows: int | None = None
+    bytes: Int64
+    rows: Int64 | None = None
 
 
 class MaterializationCompleted(Fact, frozen=True, kw_only=True):
@@ -86,14 +89,14 @@ class MaterializationCompleted(Fact, frozen=True, kw_only=True):
     materialization_id: str
     run_id: str
     task_key: str
-    attempt: int
+    attempt: Int64
     asset_id: str
     asset_key: str
     partition_key: str = ""
     code_version: str
     files: tuple[File, ...] = ()
-    row_count: int | None = None
-    byte_size: int = 0
+    row_count: Int64 | None = None
+    byte_size: Int64 = 0
     schema_hash: str | None = None
 
     def key(self) -> str:

@@ -344,11 +344,18 @@ class RunFold:
             elif task.state is TaskState.RETRY_WAIT:
                 seen.add(key)
                 assert task.retry_at is not None
-                can_go = now is not None and task.retry_at <= now
+                can_go = now is not None and self.retry_is_due(key, now)
                 (found if can_go else waiting).append(entry)
         for entry in (*found, *waiting):
             heapq.heappush(self.ready, entry)
         return found
+
+    def retry_is_due(self, key: str, now: int) -> bool:
+        """Whether the wait between two attempts is over. A failure that was reported by a clock far
+        ahead of ours cannot say when that is, and is not waited for."""
+        task = self.tasks[key]
+        assert task.retry_at is not None
+        return task.retry_at <= now or task.since[2] > now + FAR_AHEAD_US
 
     def due(self, key: str) -> None:
         """A retry's wait is over: it queues behind the tasks that were ready before it."""
@@ -356,6 +363,9 @@ class RunFold:
         entry = (-self.shape.rules(key).priority, self.tasks[key].since, key)
         heapq.heappush(self.ready, entry)
 
+
+FAR_AHEAD_US = 60_000_000
+"""How far a reporter's clock may be ahead of ours before its times are taken for wrong."""
 
 _UNKNOWN = Task()
 

@@ -64,6 +64,10 @@ from servo.fold.trail import Trail
 _MATERIALIZATIONS, _PARTITIONS, _RUN_KEYS = "materializations", "partitions", "run_keys"
 
 
+SCAN_US = 30_000_000
+"""How often everything that waits is looked at, whatever its timer says."""
+
+
 class Needs(NamedTuple):
     """What must be loaded before a batch can be folded. Empty: nothing."""
 
@@ -116,6 +120,7 @@ class State:
         self._timers: list[Timer] = []
         self._awake: dict[tuple[str, str], None] = {}
         self._woken = 0
+        self._scanned = 0
         self._trail = Trail()
         self._touched: dict[str, Mark] = {}
         self._recheck: dict[tuple[str, str], None] = {}
@@ -485,13 +490,20 @@ class State:
     def wake(self, now: int) -> None:
         """Find the tasks whose time to be looked at has come: `awake` names open ones, each again
         later until it has moved on; retries whose wait is over join the ready ones."""
-        if now < self._woken:
-            # The clock went back, and what was to be looked at soon after is now far away.
-            for each in self.active_runs():
-                for key in each.open:
-                    heapq.heappush(self._timers, (now, each.run_id, key))
+        if now < self._woken or now - self._scanned >= SCAN_US:
+            # A timer rings by the clock of who wrote the fact. Ours may have gone back since, and that
+            # of another machine may be far ahead: now and then all that waits is looked at.
+            self._scanned = now
+            for run_id in self.active:
+                each = self.runs[run_id]
+                waiting = list(each.open)
+                if each.counts.get(TaskState.RETRY_WAIT):
+                    waiting += [k for k, t in each.tasks.items() if t.state is TaskState.RETRY_WAIT]
+                for key in waiting:
+                    heapq.heappush(self._timers, (now, run_id, key))
         self._woken = now
         found: dict[tuple[str, str], None] = {}
+        later: list[Timer] = []
         while self._timers and self._timers[0][0] <= now:
             _, run_id, key = heapq.heappop(self._timers)
             run = self.runs.get(run_id)
@@ -499,13 +511,15 @@ class State:
             if run is None or task is None or run_id not in self.active:
                 continue
             if task.state is TaskState.RETRY_WAIT:
-                assert task.retry_at is not None
-                if task.retry_at <= now:
+                if run.retry_is_due(key, now):
                     run.due(key)
                 else:
-                    heapq.heappush(self._timers, (task.retry_at, run_id, key))
+                    assert task.retry_at is not None
+                    later.append((task.retry_at, run_id, key))
             elif key in run.open:
                 found[run_id, key] = None
+        for timer in later:
+            heapq.heappush(self._timers, timer)
         for run_id, key in found:
             shape = self.runs[run_id].shape
             assert shape is not None

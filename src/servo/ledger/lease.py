@@ -1,6 +1,6 @@
 """The lease: who is probably alive. It is for liveness only; the claim in the ledger is for safety.
 
-    holder     writes the lease with a new nonce three times a term
+    holder     writes the lease with a new nonce at least three times a term
     observer   calls it expired after seeing one nonce for a whole term on its own monotonic clock
     released   a lease without a holder: nobody has to wait for it
 
@@ -47,23 +47,32 @@ class Lease:
         return now - self._seen[1] >= TERM_US
 
     async def renew(self) -> None:
-        """Write it anew if a third of the term is over. A failure is no matter: the next may do."""
+        """Write it anew if a quarter of the term is over. After a failure the next call tries again."""
         now = self._system.monotonic()
-        if self._renewed is not None and now - self._renewed < TERM_US // 3:
+        if self._renewed is not None and now - self._renewed < TERM_US // 4:
             return
-        await self._write(self._writer_id)
-        self._renewed = now
+        if await self._write(self._writer_id):
+            self._renewed = now
+
+    async def is_ours(self) -> bool:
+        """Whether the lease names this writer: of two that found it free, one."""
+        try:
+            data = await self._objects.get(PATH)
+        except Unavailable:
+            return False
+        return data is not None and _holder(data) == self._writer_id
 
     async def release(self) -> None:
         self._renewed = None
         await self._write(None)
 
-    async def _write(self, writer_id: str | None) -> None:
+    async def _write(self, writer_id: str | None) -> bool:
         lease = _Lease(writer_id, self._system.new_id())
         try:
             await self._objects.put(PATH, msgspec.json.encode(lease))
         except Unavailable:
-            return
+            return False
+        return True
 
 
 def _holder(data: bytes) -> str | None:

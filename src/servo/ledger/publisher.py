@@ -41,7 +41,7 @@ import msgspec
 
 from servo.core.segments import digest
 from servo.errors import Conflict, Corrupt, Fenced, Invalid
-from servo.fold.table import Row, Table
+from servo.fold.table import Key, Row, Table
 from servo.ledger import parquet
 from servo.ledger.manifest import (
     EMPTY,
@@ -194,41 +194,46 @@ class Publisher:
         unknown = [file for file in files.l0 if file.path not in known]
         read = await read_frames(self._objects, table, unknown)
         frames = {**known, **{file.path: frame for file, frame in zip(unknown, read, strict=True)}}
-        changes = parquet.merge(table, [frames[file.path] for file in files.l0])
-        keys = parquet.keys_of(table, changes)
+        # In a thread: fifty files take most of a second, and the engine has other things to do.
+        parts = [frames[file.path] for file in files.l0]
+        changes = await asyncio.to_thread(parquet.merge, table, parts)
+        keys = await asyncio.to_thread(parquet.keys_of, table, changes)
         base = await load_base(self._objects, files.base) if files.base else []
         # Base file i takes the keys from its first one up to the first one of the next. The first
         # file takes the smaller ones too, and the last one has no end.
         cuts = [0, *(bisect_left(keys, file.key_range[0]) for file in base[1:]), len(keys)]
         merged: list[File] = []
         if not base:
-            merged += await self._write_base(table, changes, revision)
+            merged += await self._write_base(table, changes, revision, last=True)
         for file, start, end in zip(base, cuts, cuts[1:], strict=False):
             if start == end:
                 merged.append(file)
                 continue
             part = changes.slice(start, end - start)
             old = await read_frames(self._objects, table, [file])
-            frame = parquet.merge(table, [*old, part])
-            merged += await self._write_base(table, frame, revision)
+            frame = await asyncio.to_thread(parquet.merge, table, [*old, part])
+            merged += await self._write_base(table, frame, revision, last=file is base[-1])
         return TableFiles(
             schema_version=max(files.schema_version, table.schema_version),
             base=await store_base(self._objects, merged),
         )
 
-    async def _write_base(self, table: Table, frame: "Frame", revision: int) -> list[File]:
-        # Full files and a rest, not even ones: most keys grow with time, so that the rest grows and
-        # the full ones are left alone.
+    async def _write_base(
+        self, table: Table, frame: "Frame", revision: int, *, last: bool
+    ) -> list[File]:
+        # At the end full files and a rest: most keys grow with time, so that the rest grows and the
+        # full ones are left alone. In the middle even parts, which leave room to grow in each.
         total = frame.num_rows
+        size = BASE_ROWS if last else -(-total // -(-total // BASE_ROWS))
         return [
-            await self._write(table, frame.slice(at, min(BASE_ROWS, total - at)), revision)
-            for at in range(0, total, BASE_ROWS)
+            await self._write(table, frame.slice(at, min(size, total - at)), revision)
+            for at in range(0, total, size)
         ]
 
     async def _write_changes(
         self, changed: Mapping[Table, Sequence[Row]], revision: int, position: int
     ) -> dict[Table, tuple[File, "Frame"]]:
-        frames = {table: parquet.frame_of(table, rows) for table, rows in changed.items()}
+        frames = await asyncio.to_thread(_frames, changed)
         for table, rows in changed.items():
             ahead = max(table.row_place(row)[0] for row in rows)
             if ahead > position:
@@ -250,24 +255,33 @@ class Publisher:
 
     async def _write(self, table: Table, frame: "Frame", revision: int) -> File:
         """Write a frame of sorted rows as a file with a name of its own."""
-        data = parquet.encode_frame(table, frame)
+        data, first, last, positions = await asyncio.to_thread(_file, table, frame)
         path = f"tables/{table.name}/{revision:020d}-{self._new_id()}.parquet"
         if await create(self._objects, path, data) is not None:
             raise Corrupt(
                 f"table {table.name!r}: its new file {path} was written by somebody else; ids are"
                 " not unique on this machine"
             )
-        [first] = parquet.keys_of(table, frame.slice(0, 1))
-        [last] = parquet.keys_of(table, frame.slice(frame.num_rows - 1, 1))
-        positions = parquet.positions_of(table, frame)
         return File(
             path=path,
             sha256=digest(data),
             rows=frame.num_rows,
             bytes=len(data),
             key_range=(first, last),
-            position_range=(min(positions), max(positions)),
+            position_range=positions,
         )
+
+
+def _frames(changed: Mapping[Table, Sequence[Row]]) -> dict[Table, "Frame"]:
+    return {table: parquet.frame_of(table, rows) for table, rows in changed.items()}
+
+
+def _file(table: Table, frame: "Frame") -> tuple[bytes, Key, Key, tuple[int, int]]:
+    """The bytes of a file, its first and last key, and its lowest and highest position."""
+    [first] = parquet.keys_of(table, frame.slice(0, 1))
+    [last] = parquet.keys_of(table, frame.slice(frame.num_rows - 1, 1))
+    positions = parquet.positions_of(table, frame)
+    return parquet.encode_frame(table, frame), first, last, (min(positions), max(positions))
 
 
 class _Ours(msgspec.Struct, frozen=True):

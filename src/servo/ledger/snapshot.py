@@ -79,19 +79,29 @@ async def _read_frame(objects: Objects, table: Table, file: File) -> "Frame":
     data = await objects.get(file.path)
     if data is None:
         raise Corrupt(
-            f"table {table.name!r}: its file {file.path} is gone; restore it from a copy, or"
-            " rebuild the tables from the ledger"
+            f"table {table.name!r}: its file {file.path} is gone; restore it from a copy, or,"
+            " while nothing runs, remove the folders tables and manifests of the workspace; the next"
+            " 'servo run' rebuilds them from the ledger"
         )
     if digest(data) != file.sha256:
         raise Corrupt(
             f"table {table.name!r}: its file {file.path} was changed: it does not match its hash;"
-            " restore it from a copy, or rebuild the tables from the ledger"
+            " restore it from a copy, or, while nothing runs, remove the folders tables and manifests"
+            " of the workspace; the next 'servo run' rebuilds them from the ledger"
         )
     return parquet.arrow(table, data)
 
 
 class Snapshot:
-    def __init__(self, objects: Objects, tables: Sequence[Table], manifest: Manifest) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        tables: Sequence[Table],
+        manifest: Manifest,
+        *,
+        warm: "Snapshot | None" = None,
+    ) -> None:
+        """`warm`: another of the same tables; files that it has read need not be read again."""
         self.manifest = manifest
         self.revision = manifest.revision
         self.position = manifest.position
@@ -99,9 +109,9 @@ class Snapshot:
         self.ledger_hash = manifest.ledger_hash
         self._objects = objects
         self._tables = {table.name: table for table in tables}
-        self._parts: OrderedDict[str, tuple[_Part, int]] = OrderedDict()
-        self._held = 0
-        self._bases: dict[str, list[File]] = {}
+        self._parts: OrderedDict[str, tuple[_Part, int]] = OrderedDict(warm._parts if warm else ())
+        self._held: int = warm._held if warm else 0
+        self._bases: dict[str, list[File]] = dict(warm._bases if warm else ())
         self._connection: DuckDBPyConnection | None = None
         self._loaded: set[str] = set()
         self._asking = asyncio.Lock()

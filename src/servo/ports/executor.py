@@ -60,3 +60,7 @@ class Executor(Protocol):
     async def close(self) -> None:
         """Tell what still runs to end, report it as interrupted, and return."""
         ...
+
+    def abandon(self) -> None:
+        """The engine failed: stop what can be stopped, at once, and report nothing."""
+        ...

@@ -27,18 +27,21 @@ become Parquet while the fold goes on. What has ended leaves memory once it is p
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from servo.control.anti_entropy import anti_entropy
 from servo.control.deadlines import deadlines
 from servo.control.dispatch import dispatcher, open_attempts, ready_dispatch, stopping, work
 from servo.control.heartbeats import heartbeats
 from servo.control.moment import Moment
-from servo.core.segments import Place
-from servo.errors import Conflict, Corrupt, Fenced, Unavailable
+from servo.core.segments import Header, Place
+from servo.errors import Conflict, Corrupt, Fenced, Invalid, Unavailable
 from servo.events.envelope import ENGINE, Event, Fact, Placed, encode, moment, place
-from servo.events.execution import TaskFinished, TaskHeartbeat, TaskStarted
+from servo.events.execution import TaskHeartbeat, TaskStarted
 from servo.events.orchestration import DispatchRequested, LeaderClaimed, RunCancelRequested
+from servo.events.vocabulary import VOCABULARY
 from servo.fold.records import Claim, Mark
 from servo.fold.state import State, Taken, admit
 from servo.fold.table import Row, Table
@@ -69,6 +72,7 @@ MAX_BATCH = 2_048
 
 class _Batch(NamedTuple):
     events: list[Event]
+    lines: list[bytes]
     answer: "asyncio.Future[Place]"
 
 
@@ -105,6 +109,8 @@ class Engine:
         self._epoch = 0
         self._queue: list[_Batch] = []
         self._queued = 0
+        self._settled = asyncio.Event()
+        """There is no overlay; set after each step, whatever came of it."""
         self._turn = asyncio.Lock()
         """A follower does one thing at a time; a leader's steps are alone with the state anyway."""
         self._room = asyncio.Event()
@@ -141,6 +147,13 @@ class Engine:
                 f"the ledger ends at segment {head}, but revision {manifest.revision} covers it up to"
                 f" {self.state.position}: it was cut short; restore it from a copy"
             )
+        if head == self.state.position and head:
+            (last,) = (await self._journal.read(head))[:1]
+            if last.header.hash != self.state.hash:
+                raise Corrupt(
+                    f"segment {head} is not the one that revision {manifest.revision} was made from:"
+                    " the ledger was changed; restore it from a copy"
+                )
         await self.catch_up()
 
     async def follow(self) -> None:
@@ -165,8 +178,15 @@ class Engine:
         self._as_of = self._system.now()
         self._probed = self._system.monotonic()
 
+    async def settled(self) -> None:
+        """Wait until the state holds nothing that is not durable. It does until the next await."""
+        while self.state.pending:
+            self._settled.clear()
+            await self._settled.wait()
+
     async def run_of_key(self, run_key: str) -> Claim | None:
         """The claim that owns a run key."""
+        await self.settled()
         known = self.state.records[RunKeys.table.name].get((run_key,))
         if known is None:
             assert self._snapshot is not None, "open() comes first"
@@ -175,11 +195,13 @@ class Engine:
         return known.owner if known is not None else None
 
     async def knows_run(self, run_id: str) -> bool:
+        await self.settled()
         run = self.state.runs.get(run_id)
         return run.exists if run is not None else await self._run_row(run_id) is not None
 
     async def summary(self, run_id: str) -> runs.Summary | None:
         """How a run stands, whether it is in memory or not. None: there is no such run."""
+        await self.settled()
         row = self.state.run_row(run_id) or await self._run_row(run_id)
         return runs.summary(row) if row is not None else None
 
@@ -209,6 +231,8 @@ class Engine:
             if type(fact) is TaskStarted or type(fact) is TaskHeartbeat:
                 # By our own clock: the worker's may be wrong by more than the timeout.
                 self._alive(fact.attempt_id)
+            elif type(fact) is RunCancelRequested:
+                self._heard.setdefault(fact.run_id, self._system.now())
         for listener in self.changed:
             listener(placed)
 
@@ -254,21 +278,37 @@ class Engine:
         if self.failure is not None:
             answer.set_exception(self.failure)
             return answer
-        events = [self.event(fact, source, actor) for fact in facts]
-        self._queue.append(_Batch(events, answer))
+        try:
+            events, lines = self._written(facts, source, actor)
+        except Invalid as error:
+            answer.set_exception(error)
+            return answer
+        self._queue.append(_Batch(events, lines, answer))
         self._queued += len(events)
         self._wake.set()
         return answer
 
+    def _written(
+        self, facts: Sequence[Fact], source: str, actor: str | None
+    ) -> tuple[list[Event], list[bytes]]:
+        """The events and their lines, as every later reader will see them. A fact that could not be
+        read back is refused here, because in the ledger it would be there for ever."""
+        try:
+            lines = [encode(self.event(fact, source, actor)) for fact in facts]
+            return [VOCABULARY.decode(line) for line in lines], lines
+        except (Corrupt, TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+            names = ", ".join(type(fact).__name__ for fact in facts)
+            raise Invalid(f"{names}: this cannot be written down: {error}") from None
+
     async def _report(self, facts: Sequence[Fact], source: str, actor: str | None) -> Place:
-        events = [self.event(fact, source, actor) for fact in facts]
+        events, lines = self._written(facts, source, actor)
         tries = 0
         while True:
             await self.catch_up()
             placed = place(events, self.state.position + 1)
             await self._load(events)
             try:
-                header = await self._append(events, "reporter", self.state.epoch)
+                header = await self._append(lines, "reporter", self.state.epoch)
             except Conflict:
                 tries += 1
                 await asyncio.sleep(backoff(tries, events[0].event_id))
@@ -279,9 +319,11 @@ class Engine:
             self._tell(placed)
             return placed[0].place
 
-    async def _append(self, events: Sequence[Event], kind: Any, epoch: int) -> Any:
+    async def _append(
+        self, lines: Sequence[bytes], kind: Literal["leader", "reporter"], epoch: int
+    ) -> Header:
         return await self._journal.append(
-            [encode(event) for event in events],
+            lines,
             position=self.state.position + 1,
             prev_hash=self.state.hash,
             epoch=epoch,
@@ -309,17 +351,22 @@ class Engine:
         return True
 
     async def lead(self) -> None:
-        """Catch up, then claim the workspace."""
+        """Catch up, then claim the workspace. `Conflict`: another engine did so meanwhile."""
         if self.store.lock is None:
             await self._lease.renew()
         await self.open()
+        known = self.state.epoch
+        if self.store.lock is None and not await self._lease.is_ours():
+            raise Conflict("another engine found the lease free, too, and took it")
         while True:
             epoch = self.state.epoch + 1
             event = self.event(LeaderClaimed(epoch=epoch, writer_id=self.writer_id), ENGINE)
             try:
-                header = await self._append([event], "leader", epoch)
+                header = await self._append([encode(event)], "leader", epoch)
             except Conflict:
                 await self.catch_up()
+                if self.state.epoch > known:
+                    raise
                 continue
             placed = place([event], header.position)
             self.state.fold(placed)
@@ -374,11 +421,13 @@ class Engine:
                     return await self._write(batches)
                 except Conflict:
                     self.state.undo()
+                    self._settled.set()
                     await self.catch_up()
         except BaseException as error:
             # Whether the segment landed may be unknown; nobody is told that it did.
             if self.state.pending:
                 self.state.undo()
+            self._settled.set()
             self._queue[:0] = batches
             self._fail(error)
             raise
@@ -400,33 +449,34 @@ class Engine:
         position = self.state.position + 1
         placed = place(events, position)
         self.state.fold(placed)
-        # An executor holds an attempt until its result is durable; the slot is free in what follows.
-        now = self._now(sum(type(event.payload) is TaskFinished for event in events))
+        now = self._now()
         intents = [self.event(fact, ENGINE) for fact in self._decide(now)]
         if not events and not intents:
-            self.state.undo()
             return False
         decided = [
             Placed(position, len(events) + i, p.at, p.event)
             for i, p in enumerate(place(intents, position))
         ]
         self.state.fold(decided)
-        header = await self._append([*events, *intents], "leader", self._epoch)
+        lines = [line for batch in batches for line in batch.lines]
+        lines += [encode(event) for event in intents]
+        header = await self._append(lines, "leader", self._epoch)
         self.state.advance(header.position, header.hash)
         self.state.keep()
+        self._settled.set()
         self._as_of = now.now
         self._answer(batches, position)
         self._act([*events, *intents])
         self._tell([*placed, *decided])
         return True
 
-    def _now(self, freed: int = 0) -> Moment:
+    def _now(self) -> Moment:
         executor = self._executor
         return Moment(
             now=self._system.now(),
             as_of=self._as_of,
             worker=self._worker,
-            slots=executor.slots() + freed if executor is not None and not self._draining else 0,
+            slots=executor.slots() if executor is not None and not self._draining else 0,
             loads=self._loads,
             takes=self._takes,
             listening_since=self._listening_since,
@@ -490,6 +540,7 @@ class Engine:
             self._executor.submit(item)
         self._stop_unwanted()
         wanted = open_attempts(self.state)
+        wanted.update(self.state.active)
         self._heard = {name: at for name, at in self._heard.items() if name in wanted}
 
     # --- Living -----------------------------------------------------------------------------------
@@ -508,6 +559,8 @@ class Engine:
                     await self._rest()
         except BaseException as error:
             self._fail(error)
+            if self._executor is not None:
+                self._executor.abandon()
             self._unlock()
             raise
         finally:
@@ -534,6 +587,8 @@ class Engine:
                 pass
         except BaseException as error:
             self._fail(error)
+            if self._executor is not None:
+                self._executor.abandon()
             self._unlock()
             raise
         finally:
@@ -544,7 +599,7 @@ class Engine:
     async def _keep_lease(self) -> None:
         while self.store.lock is None:
             await self._lease.renew()
-            await asyncio.sleep(TERM_US / 4e6)
+            await asyncio.sleep(TERM_US / 6e6)
 
     async def _rest(self) -> None:
         """Wait for something to do, and look for what others did."""
@@ -589,8 +644,8 @@ class Engine:
             await self.publish()
         finally:
             self._unlock()
-        if self.store.lock is None:
-            await self._lease.release()
+            if self.store.lock is None:
+                await self._lease.release()
 
     def _unlock(self) -> None:
         """Whoever can do nothing more must not keep others from it."""
@@ -646,7 +701,7 @@ class Engine:
         )
         self._unpublished = self._unpublished[len(taken) :]
         self._published = True
-        self._snapshot = Snapshot(self.store.objects, TABLES, manifest)
+        self._snapshot = Snapshot(self.store.objects, TABLES, manifest, warm=self._snapshot)
 
 
 def _rows(taken: Sequence[Taken]) -> dict[Table, list[Row]]:

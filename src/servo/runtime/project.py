@@ -45,11 +45,18 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     """What makes each asset, by its canonical key."""
 
     def check_runs(self, assets: Iterable[str]) -> None:
-        """Refuse assets whose function cannot be called: nothing is handed to one yet."""
+        """Refuse assets whose function cannot be called, since nothing is handed to one yet, or
+        would do nothing when it is."""
         for asset in assets:
+            function = self.functions[asset]
+            if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+                raise Invalid(
+                    f"asset {AssetKey.parse(asset)} cannot run: its function has a yield, and calling"
+                    " it would run none of its lines; do the work without yield"
+                )
             required = [
                 parameter.name
-                for parameter in inspect.signature(self.functions[asset]).parameters.values()
+                for parameter in inspect.signature(function).parameters.values()
                 if parameter.default is parameter.empty
                 and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             ]

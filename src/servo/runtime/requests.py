@@ -16,6 +16,7 @@ from servo.core.segments import digest
 from servo.errors import Conflict, Invalid
 from servo.events.catalog import DeploymentCreated
 from servo.events.orchestration import RunCancelRequested, RunTriggered, Stop
+from servo.fold.records import Claim
 from servo.fold.shape import Shape
 from servo.ledger.objects import put_value
 from servo.runtime.engine import Engine
@@ -38,6 +39,7 @@ async def deploy(engine: Engine, manifest: Manifest, *, actor: str | None = None
     """Make definitions known; the id of their deployment. The same definitions are one deployment."""
     ref = await put_value(engine.store.objects, definitions.dump(manifest))
     deployment_id = queue_id("v", ref)
+    await engine.settled()
     if (deployment_id,) not in engine.state.records["deployments"]:
         # Ids that were not taken before; where two deployments meet, the first in the ledger stands,
         # and every use of an id reads it back from the state.
@@ -64,9 +66,11 @@ async def trigger(
 ) -> Triggered:
     """Ask for a run of a plan. With a run key, asking again for the same is the same run; asking for
     something else under the same key is a `Conflict`."""
+    asked = fingerprint(to_plain(plan.request))
+    if run_key is not None and (known := await engine.run_of_key(run_key)) is not None:
+        return _same(engine, run_key, known, asked)
     ref = await put_value(engine.store.objects, plans.dump(plan))
     engine.state.learn(ref, Shape(plan))
-    asked = fingerprint(to_plain(plan.request))
     fact = RunTriggered(
         run_id=engine.new_id(),
         plan_object=ref,
@@ -80,15 +84,23 @@ async def trigger(
     await engine.submit([fact], source=CLIENT, actor=actor)
     if run_key is None:
         return Triggered(fact.run_id, True)
+    # Another may have asked at the same time; the ledger says who was first.
     owner = await engine.run_of_key(run_key)
     assert owner is not None, "the trigger is durable, so the key has an owner"
-    if owner.run_id != fact.run_id and owner.request_hash != asked:
+    if owner.run_id == fact.run_id:
+        return Triggered(fact.run_id, True)
+    return _same(engine, run_key, owner, asked)
+
+
+def _same(engine: Engine, run_key: str, owner: Claim, asked: str) -> Triggered:
+    """The run that a key stands for already, if it was asked for the same."""
+    if owner.request_hash != asked:
         raise Conflict(
             f"the run key {run_key!r} stands for run {owner.run_id}, which was asked for something"
             " else; use another key, or ask for the same"
         )
     engine.own.add(owner.run_id)
-    return Triggered(owner.run_id, owner.run_id == fact.run_id)
+    return Triggered(owner.run_id, False)
 
 
 async def cancel(

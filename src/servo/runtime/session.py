@@ -10,6 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from servo.core.states import is_terminal
 from servo.errors import Unavailable
 from servo.events.envelope import Placed
 from servo.fold.tables.runs import Summary, summary
@@ -40,10 +41,12 @@ class Session:
             await self.engine.close()
             await self._live
             await self.engine.leave()
-        else:
-            self._live.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await self._live
+            return
+        self._live.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await self._live
+        if kind is None and self.engine.failure is not None:
+            raise self.engine.failure
 
     async def _live_on(self) -> None:
         try:
@@ -52,7 +55,8 @@ class Session:
                 with suppress(Unavailable):
                     await self.engine.follow()
                     await self.engine.try_lead()
-            await self._look_up()
+            with suppress(Unavailable):
+                await self._look_up()
             await self.engine.run()
         except BaseException as error:
             for waiting in self._waiting.values():
@@ -70,18 +74,23 @@ class Session:
         waiting = self._waiting.get(run_id)
         if waiting is None:
             waiting = self._waiting[run_id] = asyncio.get_running_loop().create_future()
+            await self.engine.settled()
             self._look()
             await self._look_up()
             if self._live is not None and self._live.done() and not waiting.done():
                 waiting.set_exception(self.engine.failure or _gone())
-        return await asyncio.shield(waiting)
+        try:
+            return await asyncio.shield(waiting)
+        finally:
+            if waiting.done():
+                self._waiting.pop(run_id, None)
 
     async def _look_up(self) -> None:
         """Who begins to lead loads its state anew, and runs that have ended are not in it."""
         for run_id, waiting in list(self._waiting.items()):
             if not waiting.done() and run_id not in self.engine.state.runs:
                 found = await self.engine.summary(run_id)
-                if found is not None and not waiting.done():
+                if found is not None and is_terminal(found.state) and not waiting.done():
                     waiting.set_result(found)
 
     def _changed(self, placed: Sequence[Placed]) -> None:
@@ -89,6 +98,7 @@ class Session:
             self._look()
 
     def _look(self) -> None:
+        """Only while there is no overlay: an end that is not durable is none."""
         for run_id, waiting in self._waiting.items():
             run = self.engine.state.runs.get(run_id)
             if run is not None and run.ended and not waiting.done():

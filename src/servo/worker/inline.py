@@ -1,8 +1,9 @@
 """The inline executor: attempts run in the engine's own process.
 
 Functions run in threads, so that one that takes long does not hold up the engine; coroutines run on
-the engine's loop. What a thread cannot do is be stopped: an attempt that was cancelled or timed out
-is reported at once where nothing is lost by it, and its thread goes on until the function returns.
+the engine's loop. What a thread cannot do is be stopped: an attempt that timed out is reported at
+once, and one that was cancelled when its function returns (or when the leader is tired of waiting); the
+thread keeps its slot until then.
 
 A start is reported only of attempts that run for a while: a result implies it, and short tasks are
 most of them. All attempts are alive as long as the process is; `alive` is called for each of them.
@@ -12,7 +13,7 @@ import asyncio
 import inspect
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
@@ -22,6 +23,7 @@ import msgspec
 
 from servo.core.failures import FailureCode, TaskFailure, exception_type_names
 from servo.core.segments import Place
+from servo.errors import Invalid
 from servo.events.envelope import Fact
 from servo.events.execution import (
     File,
@@ -52,7 +54,17 @@ Resolve = Callable[[Work], Callable[[], object]]
 
 
 class _Attempt:
-    __slots__ = ("began", "cancelled", "over", "reported", "started", "task", "threaded", "work")
+    __slots__ = (
+        "began",
+        "cancelled",
+        "over",
+        "reported",
+        "running",
+        "started",
+        "task",
+        "threaded",
+        "work",
+    )
 
     def __init__(self, work: Work, began: int, started: int) -> None:
         self.work = work
@@ -61,6 +73,7 @@ class _Attempt:
         self.over = False
         """Its result is on its way; whatever comes after that is nobody's business."""
         self.threaded = False
+        self.running = False
         self.cancelled = False
         self.reported = False
         self.task: asyncio.Task[None] | None = None
@@ -90,7 +103,12 @@ class InlineExecutor:
         return f"process:{writer_id}"
 
     def slots(self) -> int:
-        return 0 if self._closing else self._capacity - max(len(self._attempts), self._busy)
+        if self._closing:
+            return 0
+        # An attempt whose result is on its way needs its slot no more; a thread that nobody waits for
+        # any more still has it.
+        at_work = sum(not attempt.over for attempt in self._attempts.values())
+        return self._capacity - max(at_work, self._busy)
 
     def held(self) -> frozenset[str]:
         return frozenset(self._attempts)
@@ -106,6 +124,7 @@ class InlineExecutor:
             self._done(attempt, None, error, 0)
             return
         if inspect.iscoroutinefunction(call):
+            attempt.running = True
             attempt.task = self._loop.create_task(self._await(attempt, call))
         else:
             attempt.threaded = True
@@ -139,6 +158,18 @@ class InlineExecutor:
             with suppress(asyncio.CancelledError):
                 await self._ticker
 
+    def abandon(self) -> None:
+        self._closing = True
+        for attempt in self._attempts.values():
+            attempt.over = True
+            if attempt.task is not None:
+                attempt.task.cancel()
+        self._attempts.clear()
+        for _ in self._threads:
+            self._inbox.put(None)
+        if self._ticker is not None:
+            self._ticker.cancel()
+
     # --- Running ----------------------------------------------------------------------------------
 
     def _serve(self) -> None:
@@ -153,10 +184,12 @@ class InlineExecutor:
             before = self._system.monotonic()
             result: object = None
             raised: BaseException | None = None
-            try:
-                result = call()
-            except BaseException as error:  # noqa: BLE001 - user code may raise anything at all
-                raised = error
+            if not attempt.over:
+                attempt.running = True
+                try:
+                    result = call()
+                except BaseException as error:  # noqa: BLE001 - user code may raise anything at all
+                    raised = error
             self._outbox.append((attempt, result, raised, self._system.monotonic() - before))
             try:
                 self._loop.call_soon_threadsafe(self._collect)
@@ -167,7 +200,11 @@ class InlineExecutor:
         while self._outbox:
             attempt, result, raised, took = self._outbox.popleft()
             self._busy -= 1
-            if inspect.isawaitable(result):
+            if inspect.isawaitable(result) and (attempt.over or attempt.cancelled or self._closing):
+                if inspect.iscoroutine(result):
+                    result.close()
+                self._done(attempt, None, asyncio.CancelledError(), took)
+            elif inspect.isawaitable(result):
                 # A function that returned a coroutine: it goes on as one.
                 awaitable = result
                 attempt.task = self._loop.create_task(self._await(attempt, lambda a=awaitable: a))  # type: ignore[misc]  # a lambda cannot say its types
@@ -197,7 +234,10 @@ class InlineExecutor:
         if attempt.over:
             return
         work = attempt.work
-        outcome, failure = self._verdict(attempt, raised)
+        try:
+            outcome, failure = self._verdict(attempt, raised)
+        except Exception:  # noqa: BLE001 - an exception of user code can be strange in any way
+            outcome, failure = Outcome.FAILED, _STRANGE
         facts: list[Fact] = []
         if outcome is Outcome.SUCCEEDED and isinstance(result, Made) and work.asset_id is not None:
             facts.append(
@@ -258,16 +298,22 @@ class InlineExecutor:
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         return Outcome.FAILED, TaskFailure.of_exception(
             exception_type_names(type(raised)),
-            errno=raised.errno if isinstance(raised, OSError) else None,
+            errno=_errno(raised),
             where=where,
         )
 
-    def _send(self, attempt: _Attempt, facts: list[Fact]) -> None:
+    def _send(self, attempt: _Attempt, facts: Sequence[Fact], *, strange: bool = False) -> None:
         def let_go(answer: "asyncio.Future[Place]") -> None:
+            error = None if answer.cancelled() else answer.exception()
+            if isinstance(error, Invalid) and not strange:
+                # What it returned cannot be written down; that is how the attempt ended.
+                facts = [self._finished(attempt, Outcome.FAILED, _STRANGE, 0)]
+                self._send(attempt, facts, strange=True)
+                return
+            # Fenced or ended: the attempt is nobody's business any more.
             self._attempts.pop(attempt.work.attempt_id, None)
             if not self._attempts:
                 self._empty.set()
-            answer.exception()  # fenced or ended: the attempt is nobody's business any more
 
         attempt.over = True
         self._report(facts).add_done_callback(let_go)
@@ -280,12 +326,17 @@ class InlineExecutor:
             now = self._system.monotonic()
             for attempt in [a for a in self._attempts.values() if not a.over]:
                 self._alive(attempt.work.attempt_id)
-                if not attempt.reported:
+                if attempt.running and not attempt.reported:
                     attempt.reported = True
                     self._report([self._began(attempt.work)]).add_done_callback(_looked_at)
                 limit = attempt.work.execution_ms
                 in_thread = attempt.threaded and attempt.task is None
-                if in_thread and limit is not None and now - attempt.began > limit * 1000:
+                if (
+                    in_thread
+                    and limit is not None
+                    and attempt.running
+                    and now - attempt.began > limit * 1000
+                ):
                     outcome, failure = self._verdict(attempt, _TimedOut())
                     took = now - attempt.began
                     self._send(attempt, [self._finished(attempt, outcome, failure, took)])
@@ -298,6 +349,18 @@ class InlineExecutor:
             attempt_id=work.attempt_id,
             worker_id=self._writer_id,
         )
+
+
+_STRANGE = TaskFailure(
+    code=FailureCode.USER_CODE_EXCEPTION,
+    message="What the code returned or raised cannot be written down.",
+)
+
+
+def _errno(raised: BaseException) -> int | None:
+    """The number of an operating system's error; anything else may be the user's data."""
+    number = raised.errno if isinstance(raised, OSError) else None
+    return number if type(number) is int and 0 <= number < 2**31 else None
 
 
 def _looked_at(answer: "asyncio.Future[Place]") -> None:
