@@ -33,11 +33,9 @@ def ready_dispatch(view: State, moment: Moment) -> list[DispatchRequested]:
     retries_by = moment.now if moment.fresh else None
     queue: list[tuple[int, int, int, list[str]]] = []
     chosen: list[RunFold] = []
-    for run in view.active_runs():
-        trigger = run.run.trigger
-        wanted = run.run.stop is None and moment.takes(run.run_id)
-        head = run.first_ready(retries_by) if wanted else None
-        if head is not None and trigger is not None and moment.loads(trigger.code_ref):
+    for run in sorted(_wanted(view, moment), key=lambda run: (run.run.triggered, run.run_id)):
+        head = run.first_ready(retries_by)
+        if head is not None:
             chosen.append(run)
             keys = run.take_ready(free, retries_by)[::-1]
             queue.append((head[0], len(run.open), len(chosen) - 1, keys))
@@ -60,6 +58,14 @@ def ready_dispatch(view: State, moment: Moment) -> list[DispatchRequested]:
             priority = -run.shape.rules(keys[-1]).priority
             heapq.heappush(queue, (priority, busy + 1, number, keys))
     return asked
+
+
+def _wanted(view: State, moment: Moment) -> Iterator[RunFold]:
+    for run in view.ready_runs():
+        trigger = run.run.trigger
+        if run.run.stop is None and trigger is not None:
+            if moment.loads(trigger.code_ref) and moment.takes(run.run_id):
+                yield run
 
 
 def dispatcher(view: State, moment: Moment, held: frozenset[str]) -> Iterator[Work]:

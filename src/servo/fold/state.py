@@ -480,12 +480,16 @@ class State:
         total = len(run.shape.tasks) if run.shape is not None else 0
         return runs.row(runs.RunRow(run_id, run.run, run.counts, total))
 
-    def active_runs(self) -> Iterator[RunFold]:
+    def active_runs(self) -> list[RunFold]:
         """Runs that have not ended, in the order in which they were asked for."""
-        yield from sorted(
-            (self.runs[run_id] for run_id in self.active),
-            key=lambda run: (run.run.triggered or (0, 0, 0), run.run_id),
-        )
+        return sorted((self.runs[run_id] for run_id in self.active), key=_asked_for)
+
+    def ready_runs(self) -> Iterator[RunFold]:
+        """Runs that may have a task that can go, in no order: most runs wait, and are not looked at."""
+        for run_id in self.active:
+            run = self.runs[run_id]
+            if run.ready:
+                yield run
 
     def wake(self, now: int) -> None:
         """Find the tasks whose time to be looked at has come: `awake` names open ones, each again
