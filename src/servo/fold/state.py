@@ -545,6 +545,10 @@ class State:
         return self._timers[0][0] if self._timers else None
 
 
+def _asked_for(run: RunFold) -> tuple[Mark, str]:
+    return run.run.triggered or (0, 0, 0), run.run_id
+
+
 def admit(state: State, segment: Segment, vocabulary: Vocabulary = VOCABULARY) -> list[Placed]:
     """The facts of the next segment that count, where they stand.
 
