@@ -257,8 +257,8 @@ def states_page() -> str:
         "### Transitions of a run\n\n" + transitions(states.RUN_TRANSITIONS),
         "### Why a run changed its state\n\n" + reasons(states.RunTransitionReason),
         "## Who writes the fact\n\n" + table(["Who", "Meaning"], WRITERS),
-        "## Errors\n\nEach failed attempt has a code. *Retried* says what happens when neither"
-        " `retry_on` nor `no_retry_on` names the code, its category or the exception.\n\n"
+        "## Errors\n\nEach failed attempt has a code. *Retried* says whether there is another"
+        " attempt. *Planned:* `retry_on` and `no_retry_on`, which change that for an asset.\n\n"
         + errors(),
         "### Categories\n\n"
         + table(

@@ -52,15 +52,16 @@ async def get_value(objects: Objects, ref: str) -> bytes:
 async def create(objects: Objects, path: str, data: bytes) -> bytes | None:
     """Create an object. None: it is there, with these bytes. Otherwise: the bytes that were first.
 
-    A lost answer is settled by reading back. If nothing is there yet, the first call may still
-    land, and trying again is safe: both carry the same bytes, and one of them wins.
+    A lost answer is settled by asking again, which is safe: both calls carry the same bytes, and one
+    of them wins. Reading back alone would not do: after a failed sync a disk shows what it may not
+    have, and "taken" is said only of what is durable.
     """
     for _ in range(ATTEMPTS):
         try:
             if await objects.put_new(path, data):
                 return None
         except Uncertain:
-            pass
+            continue
         found = await objects.get(path)
         if found is not None:
             return None if found == data else found

@@ -255,8 +255,8 @@ class Publisher:
 
     async def _write(self, table: Table, frame: "Frame", revision: int) -> File:
         """Write a frame of sorted rows as a file with a name of its own."""
-        data, first, last, positions = await asyncio.to_thread(_file, table, frame)
         path = f"tables/{table.name}/{revision:020d}-{self._new_id()}.parquet"
+        data, first, last, positions = await asyncio.to_thread(_file, table, frame)
         if await create(self._objects, path, data) is not None:
             raise Corrupt(
                 f"table {table.name!r}: its new file {path} was written by somebody else; ids are"

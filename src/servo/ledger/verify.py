@@ -11,6 +11,11 @@ segment before it. And the anchors: somebody who rewrites the chain from some se
 agree with itself again, but not with a hash that lies elsewhere. Values that facts name (plans,
 definitions) are part of the ledger, and are checked against their names.
 
+Manifests are checked as the chain they are: each names the hash of the one before it. Of the newest,
+every list of base files and every table file is checked against its hash. Tables can be made again from
+the ledger, so these findings stand apart. Not checked: whether the rows are what the ledger folds to,
+and files that only older revisions name.
+
 A finding does not end the search: it goes on with the next header that is one. What a torn end is
 (`servo.core.segments`) is no finding, unless an anchor says that there was more.
 
@@ -34,7 +39,7 @@ from servo.events.execution import TaskFinished
 from servo.events.orchestration import RunTriggered
 from servo.events.vocabulary import VOCABULARY
 from servo.ledger import manifest as manifests
-from servo.ledger.manifest import EMPTY, HINT_PATH, Manifest
+from servo.ledger.manifest import EMPTY, HINT_PATH, File, Manifest
 from servo.ledger.objects import value_path
 from servo.ports.objects import Objects
 
@@ -70,9 +75,14 @@ class Report(NamedTuple):
     revision: int
     covered: int
     """The position that the newest manifest vouches for."""
+    files: int
+    """Table files that the newest manifest names."""
     noted: int | None
     """The position of the hash that the caller noted down."""
     findings: tuple[str, ...]
+    """About the ledger, its values and the manifests."""
+    table_findings: tuple[str, ...]
+    """About files that the ledger can replace."""
 
 
 async def verify(objects: Objects, *, head: str | None = None) -> Report:
@@ -86,6 +96,7 @@ async def verify(objects: Objects, *, head: str | None = None) -> Report:
     findings = [*findings, *walk.findings, *_anchored(walk, newest, noted)]
     for ref, named_by in walk.values.items():
         findings += await _check_value(objects, ref, named_by)
+    files, table_findings = await _check_tables(objects, newest)
     return Report(
         segments=walk.segments,
         events=walk.events,
@@ -98,8 +109,10 @@ async def verify(objects: Objects, *, head: str | None = None) -> Report:
         torn=walk.torn,
         revision=newest.revision,
         covered=newest.position,
+        files=files,
         noted=walk.found.get(noted) if noted else None,
         findings=tuple(findings),
+        table_findings=tuple(table_findings),
     )
 
 
@@ -348,15 +361,46 @@ async def _newest_manifest(objects: Objects) -> tuple[Manifest, list[str]]:
             f"{_listed('revision', gone)} gone: {manifests.manifest_path(gone[0])} is not there,"
             f" and revision {newest} is"
         )
+    best, following = EMPTY, None
     for revision in reversed(there):
+        found = None
         try:
             found = await manifests.load(objects, revision)
+            if found is not None and following is not None and following.revision == revision + 1:
+                manifests.check_follows(found, following)
         except Corrupt as error:
             findings.append(str(error))
-            continue
-        if found is not None:
-            return found, findings
-    return EMPTY, findings
+        following = found
+        if found is not None and not best.revision:
+            best = found
+    if following is not None and following.revision == 1 and following.parent_hash != GENESIS:
+        findings.append("revision 1 names a parent, and there is none before it: it was changed")
+    return best, findings
+
+
+async def _check_tables(objects: Objects, newest: Manifest) -> tuple[int, list[str]]:
+    """How many files a revision names, and what is wrong with them."""
+    count, findings = 0, []
+    for name, table in newest.tables.items():
+        base: list[File] = []
+        if table.base is not None:
+            try:
+                base = await manifests.load_base(objects, table.base)
+            except (Corrupt, Invalid) as error:
+                findings.append(f"table {name!r} of revision {newest.revision}: {error}")
+        for file in (*base, *table.l0):
+            count += 1
+            data = await objects.get(file.path)
+            if data is None:
+                findings.append(
+                    f"{file.path} is gone, and revision {newest.revision} names it for table {name!r}"
+                )
+            elif digest(data) != file.sha256:
+                findings.append(
+                    f"{file.path} was changed: it does not match the hash that revision"
+                    f" {newest.revision} has for it"
+                )
+    return count, findings
 
 
 def _hinted(data: bytes | None) -> int:

@@ -2,6 +2,7 @@
 
     life      what a process does from its start until it dies: it opens a session, which leads or
               follows, and asks for the runs that nobody has been promised yet
+    rival     somebody whose requests meet a leader's decisions on their way
     chaos     kills, pauses, power cuts and clocks that jump, until the faults stop
     request   a run that somebody wants, under a run key: whoever dies before the answer, the next
               process asks again, and there is one run all the same
@@ -31,12 +32,11 @@ import contextvars
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
 import msgspec
 
-from servo.adapters.local_log import LocalLog
 from servo.control import anti_entropy as rules
 from servo.core import segments
 from servo.core.failures import FailureCode, TaskFailure
@@ -44,12 +44,13 @@ from servo.core.keys import TaskKey
 from servo.core.plain import to_plain
 from servo.core.plan import Plan, PlannedAsset, PlannedTask, PlanRequest, fingerprint
 from servo.core.policies import RetryPolicy, Timeouts
-from servo.core.segments import Place
+from servo.core.segments import Header, Place
 from servo.errors import Conflict, Fenced, ServoError, Unavailable, Uncertain
 from servo.events.audit import AuditRecorded
 from servo.events.catalog import DeploymentCreated
 from servo.events.envelope import ENGINE, Event, Fact
 from servo.events.execution import Outcome, TaskFinished, TaskHeartbeat, TaskStarted
+from servo.events.vocabulary import VOCABULARY
 from servo.fold.table import Table
 from servo.ledger import parquet, publisher
 from servo.ledger.manifest import Manifest
@@ -229,6 +230,8 @@ class _World:
         true = self._true()
         self.auditor = Auditor(true.log, true.objects)
         self.pool = _Pool(self)
+        self.rival = _Rival(self)
+        self.drowsy = chance.fork("drowsy")
         draw = chance.fork("plans")
         inline = scenario.workers == "inline"
         self.requests = [
@@ -245,8 +248,9 @@ class _World:
 
     def _folder(self, process: Process) -> Store:
         store = stores.store_on(lambda: self._machine.disk(process), _FOLDER, process.new_id)
-        log = LocalLog(self._machine.disk(process), _FOLDER, file_bytes=self.scenario.log_bytes)
-        return store._replace(log=log)
+        log: Any = store.log
+        log._file_bytes = self.scenario.log_bytes  # not a setting for anybody else
+        return store
 
     def _process(self, name: str, *, skewed: bool = True) -> Process:
         draw = self.chance.fork(f"clock {name}")
@@ -278,6 +282,7 @@ class _World:
             self._start(self._process(f"engine{number + 1}"))
         if self.scenario.workers == "pool":
             self.pool.start()
+        self.rival.start()
         chaos = asyncio.create_task(self._chaos())
         await chaos
         self.weather.off()
@@ -419,8 +424,10 @@ class _World:
         self._begin(process)
 
     def _begin(self, process: Process) -> None:
-        if "engine" not in process.name:
+        if "worker" in process.name:
             process.spawn(self.pool.life(process))
+        elif "rival" in process.name:
+            process.spawn(self.rival.life(process))
         elif self.scenario.life == "steps":
             process.spawn(self._steps(process))
         else:
@@ -614,6 +621,7 @@ class _Engine(Engine):
             loads=self.loads,
         )
         self._world = world
+        self._process = process
         if watched is not None:
             watched.engine = self
 
@@ -624,6 +632,13 @@ class _Engine(Engine):
     def loads(self, code_ref: str) -> bool:
         return code_ref in (CODE, f"process:{self.writer_id}")
 
+    async def doze(self) -> None:
+        """Now and then fall asleep just before publishing, until another one leads and publishes."""
+        world = self._world
+        if world.scenario.place == "cloud" and not world.calm and world.drowsy.chance(0.08):
+            world._sleep(self._process, world.drowsy.delay(11_000_000, 20_000_000))
+            await asyncio.sleep(0)
+
     def check_fence(self, what: str) -> None:
         if isinstance(self.failure, Fenced):
             self._world.blame(Violation(f"{self.writer_id} was fenced, and then {what}"))
@@ -633,13 +648,15 @@ class _Engine(Engine):
             self._world.count("fenced")
         super()._fail(error)
 
-    async def _append(self, events: Sequence[Event], kind: Any, epoch: int) -> Any:
+    async def _append(
+        self, lines: Sequence[bytes], kind: Literal["leader", "reporter"], epoch: int
+    ) -> Header:
         try:
-            header = await super()._append(events, kind, epoch)
+            header = await super()._append(lines, kind, epoch)
         except Conflict:
             if kind == "leader":
                 self._world.count("race")
-                if any(event.source == ENGINE for event in events):
+                if any(VOCABULARY.decode(line).source == ENGINE for line in lines):
                     self._world.count("intents thrown away")
             raise
         if header.nonce in self._log.unsure:
@@ -666,6 +683,7 @@ class _WatchedLog:
 
     async def append(self, position: int, data: bytes) -> None:
         self._engine.check_fence(f"appended segment {position}")
+        await self._engine._world.rival.forestall(data)
         try:
             await self._log.append(position, data)
         except Uncertain:
@@ -678,6 +696,47 @@ class _WatchedLog:
 
     async def head(self) -> int:
         return await self._log.head()
+
+
+class _Rival:
+    """Somebody who stops runs, in the worst moment: a leader's segment that asks for the first work of
+    a run is on its way, and the request to stop it arrives just before."""
+
+    def __init__(self, world: _World) -> None:
+        self._world = world
+        self._draw = world.chance.fork("rival")
+        self._inbox: list[tuple[str, asyncio.Event]] = []
+        self._arrived = asyncio.Event()
+
+    def start(self) -> None:
+        self._world._start(self._world._process("rival"))
+
+    async def forestall(self, data: bytes) -> None:
+        if b"DispatchRequested" not in data or self._world.calm:
+            return
+        for request in self._world.requests:
+            run_id = request.run_id
+            if request.cancel and run_id is not None and run_id.encode() in data:
+                request.cancel = False
+                if self._draw.chance(0.8):
+                    done = asyncio.Event()
+                    self._inbox.append((run_id, done))
+                    self._arrived.set()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(done.wait(), 2.0)
+
+    async def life(self, process: Process) -> None:
+        engine = _Engine(self._world, self._world.store(process)._replace(lock=None), process)
+        self._world.engines[process.name] = engine
+        while True:
+            self._arrived.clear()
+            while self._inbox:
+                run_id, done = self._inbox.pop()
+                with suppress(Unavailable, Conflict):
+                    await engine.open()
+                    await requests.cancel(engine, run_id)
+                done.set()
+            await self._arrived.wait()
 
 
 class _WatchedObjects:
@@ -693,6 +752,7 @@ class _WatchedObjects:
     async def put_new(self, path: str, data: bytes) -> bool:
         if path.startswith("manifests/"):
             self._engine.check_fence(f"published {path}")
+            await self._engine.doze()
         return await self._objects.put_new(path, data)
 
 
@@ -738,6 +798,9 @@ class _Watched:
     async def close(self) -> None:
         await self._executor.close()
 
+    def abandon(self) -> None:
+        self._executor.abandon()
+
 
 class _PoolExecutor:
     """Sends attempts to the pool; what becomes of them, the ledger says."""
@@ -766,6 +829,9 @@ class _PoolExecutor:
         self._pool.cancelled.add(attempt_id)
 
     async def close(self) -> None:
+        pass
+
+    def abandon(self) -> None:
         pass
 
 
@@ -835,6 +901,10 @@ class _Pool:
             await self._tell(engine, _finished(work, Outcome.INTERRUPTED, FailureCode.INTERRUPTED))
         else:
             await self._tell(engine, _finished(work, Outcome.SUCCEEDED))
+        if kind in (15, 16, 17):
+            await asyncio.sleep(
+                draw.delay(0, 8_000_000)
+            )  # perhaps nobody thinks of the run any more
         if kind in (15, 16):
             await self._tell(engine, _finished(work, Outcome.SUCCEEDED))  # twice
         if kind == 17:
