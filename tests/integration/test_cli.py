@@ -97,6 +97,21 @@ def test_a_wrong_use_of_options_is_one_sentence_and_a_pointer(arguments: list[st
     assert re.fullmatch(r".+\nTry 'servo( plan)? --help'\.", refused(run(*arguments)))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["status", "--limit", "abc"], "'abc' is not a whole number from 1 up"),
+        (["status", "--limit", "0"], "'0' is not a whole number from 1 up"),
+        (["run", "--concurrency", "9999"], "'9999' is not a whole number from 1 to 1024"),
+        (["ledger", "tail", "-n", "1.5"], "'1.5' is not a whole number from 0 up"),
+        (["ledger", "show", "x"], "'x' is not a whole number from 1 up"),
+    ],
+)
+def test_a_number_that_is_none_is_told_what_would_be_one(arguments: list[str], said: str) -> None:
+    message = refused(run(*arguments))
+    assert re.fullmatch(rf"invalid value for '.+': {said}\nTry 'servo .+ --help'\.", message)
+
+
 # The plan
 
 

@@ -48,7 +48,7 @@ def test_a_whole_ledger_is_said_to_be_one(original: Workplace) -> None:
     assert re.fullmatch(
         r"\d+ segments, \d+ events, 3 stored values, [\d,]+ KiB, checked in [\d.]+ m?s\n"
         r"head (\d+)  sha256:[0-9a-f]{64}\n"
-        r"revision \d+ vouches for 1 to \1\n"
+        r"revision \d+ vouches for 1 to \1; it names \d+ table files, and is whole\n"
         r"The ledger is what was written\.\n",
         done.stdout,
     )
@@ -112,6 +112,23 @@ def test_values_that_are_gone_or_changed_are_found(place: Workplace) -> None:
     said = damaged(place.servo("ledger", "verify"))
     assert re.search(rf"objects/{one.name} is gone, and the \w+ at \d+:\d+ names it", said)
     assert f"objects/{two.name} was changed: it does not match its name" in said
+
+
+def test_table_files_that_are_gone_or_changed_are_found(place: Workplace) -> None:
+    # Files of the newest revision have the newest names: they begin with their ULID.
+    one, two = sorted(root(place).glob("tables/runs/*.parquet"))[-2:]
+    one.unlink()
+    two.write_bytes(two.read_bytes() + b" ")
+    done = place.servo("ledger", "verify")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "2 findings:" in done.stdout
+    assert re.search(rf"tables/runs/{one.name} is gone, and revision \d+ names it", done.stdout)
+    assert f"tables/runs/{two.name} was changed: it does not match the hash" in done.stdout
+    assert "The ledger is what was written.\nTables are made from it" in done.stdout
+    for folder in ("tables", "manifests"):
+        shutil.rmtree(root(place) / folder)
+    assert place.servo("run", "-q").returncode == 0
+    assert place.servo("ledger", "verify").returncode == 0
 
 
 def test_all_that_is_wrong_is_listed(place: Workplace) -> None:

@@ -8,16 +8,41 @@ import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.command import SERVO, environment, refused, run
-from tests.integration.workplace import FAILS, GOOD, WAITS, Workplace, end
+from tests.integration.command import SERVO, Done, environment, refused, run
+from tests.integration.workplace import FAILS, GOOD, WAITS, Workplace, end, killed
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Workplace:
     return Workplace(tmp_path / "project", GOOD)
+
+
+def only(done: Done) -> dict[str, Any]:
+    """The one run that a command tells of as JSON."""
+    [told] = json.loads(done.stdout)["runs"]
+    assert isinstance(told, dict)
+    return told
+
+
+def status(place: Workplace) -> list[tuple[str, int, int]]:
+    rows = json.loads(place.servo("status", "-o", "json").stdout)
+    return [(row["state"], row["succeeded"], row["tasks"]) for row in rows]
+
+
+def stopping(process: "subprocess.Popen[str]", caught: int) -> str:
+    """Send a signal; what is said until it is heard."""
+    process.send_signal(caught)
+    assert process.stderr is not None
+    said = ""
+    while "Stopping" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    return said
 
 
 def test_a_run_shows_each_task_and_how_it_ended(place: Workplace) -> None:
@@ -46,7 +71,7 @@ def test_a_run_records_a_version_of_each_asset(place: Workplace) -> None:
 
 def test_what_is_selected_runs_and_nothing_else(place: Workplace) -> None:
     done = place.servo("run", "orders", "--json", "-q")
-    assert json.loads(done.stdout)["tasks"] == {"succeeded": 1}
+    assert only(done)["tasks"] == {"succeeded": 1}
 
 
 def test_a_plan_without_tasks_is_a_run_without_tasks(tmp_path: Path) -> None:
@@ -58,12 +83,17 @@ def test_a_plan_without_tasks_is_a_run_without_tasks(tmp_path: Path) -> None:
     done = place.servo("run", "-q", "--now", "2023-01-01")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith(": no tasks\n")
+    told = place.servo("run", "--now", "2023-01-01").stderr
+    assert told.endswith(
+        ": nothing to do: default.orders has no partitions at 2023-01-01 00:00 UTC\n"
+    )
 
 
 def test_the_summary_can_be_had_as_json(tmp_path: Path) -> None:
     done = Workplace(tmp_path, FAILS).servo("run", "--json", "-q")
     assert (done.returncode, done.stderr) == (1, "")
-    summary = json.loads(done.stdout)
+    summary = only(done)
+    assert summary["resumable"] is False
     assert (summary["state"], summary["reason"]) == ("FAILED", "tasks_failed")
     assert summary["tasks"] == {"succeeded": 1, "failed": 1, "skipped": 1}
     [failure] = summary["failures"]
@@ -107,7 +137,7 @@ def test_failures_of_one_asset_that_say_the_same_are_told_once(tmp_path: Path) -
 def test_what_assets_print_is_no_part_of_the_answer(tmp_path: Path) -> None:
     place = Workplace(tmp_path, "@asset\ndef orders():\n    print('hello', end='')\n")
     done = place.servo("run", "--json")
-    assert json.loads(done.stdout)["state"] == "SUCCEEDED"
+    assert only(done)["state"] == "SUCCEEDED"
     assert "hello\n" in done.stderr
     assert done.stderr.startswith("run ")
 
@@ -124,6 +154,16 @@ def test_a_function_that_wants_arguments_is_refused_before_anything_runs(tmp_pat
     assert refused(place.servo("run")) == (
         "asset default.orders cannot run: its function wants day, and functions are called without"
         " arguments so far; remove the parameter, or give it a default"
+    )
+    assert not (tmp_path / ".servo").exists()
+
+
+@pytest.mark.parametrize("word", ["def", "async def"])
+def test_a_generator_is_refused_before_anything_runs(word: str, tmp_path: Path) -> None:
+    place = Workplace(tmp_path, f"@asset\n{word} orders():\n    yield 1\n")
+    assert refused(place.servo("run")) == (
+        "asset default.orders cannot run: its function has a yield, and calling it would run none of"
+        " its lines; do the work without yield"
     )
     assert not (tmp_path / ".servo").exists()
 
@@ -222,6 +262,34 @@ def test_the_same_key_for_another_request_is_refused(place: Workplace) -> None:
     assert "the run key 'nightly' stands for run" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("", "--run-key is empty"),
+        (" ", "--run-key is empty"),
+        ("x" * 201, "up to 200 characters that can be printed, and this has 201 characters"),
+        ("a\tb", "this has one that cannot be printed"),
+    ],
+)
+def test_a_key_that_nobody_could_type_again_is_refused(
+    key: str, said: str, place: Workplace
+) -> None:
+    assert said in refused(place.servo("run", "--run-key", key))
+    assert not (place.folder / ".servo").exists()
+    assert place.servo("run", "-q", "--run-key", "x" * 200).returncode == 0
+
+
+def test_a_key_that_stands_for_a_run_of_other_code_is_refused(tmp_path: Path) -> None:
+    place = Workplace(tmp_path, WAITS)
+    killed(place, "--run-key", "nightly")
+    place.write(GOOD)
+    done = place.servo("run", "--run-key", "nightly")
+    assert done.returncode == 2
+    assert re.search(
+        r"waits for the code .* 'servo cancel \w{10}' and use another key", done.stderr
+    )
+
+
 # Stopping and going on
 
 
@@ -243,17 +311,14 @@ def test_a_run_that_is_stopped_finishes_what_runs_and_can_be_resumed(
     place = Workplace(tmp_path, WAITS)
     process = place.start("run")
     place.await_start()
-    process.send_signal(number)
-    assert process.stderr is not None
-    said = ""
-    while "Stopping" not in said:
-        said += process.stderr.readline()
+    said = stopping(process, number)
+    again = "Ctrl-C again" if number == signal.SIGINT else "another signal"
+    assert f"waiting for 1 task at work; {again} leaves at once." in said
     place.open_gate()
     stopped = end(process)
     assert stopped.returncode == code
     assert "Stopped. 'servo run --resume' goes on from here." in stopped.stderr
-    status = json.loads(place.servo("status", "-o", "json").stdout)
-    assert [(row["state"], row["succeeded"], row["tasks"]) for row in status] == [("RUNNING", 1, 2)]
+    assert status(place) == [("RUNNING", 1, 2)]
     resumed = place.servo("run", "--resume")
     assert resumed.returncode == 0
     assert (tmp_path / "orders.log").read_text() == "began\n"
@@ -264,16 +329,42 @@ def test_a_run_that_is_stopped_finishes_what_runs_and_can_be_resumed(
     ]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_that_is_stopped_is_told_as_json_too(resumed: bool, tmp_path: Path) -> None:
+    place = Workplace(tmp_path, WAITS)
+    if resumed:
+        killed(place)
+    process = place.start("run", "--json", *(["--resume"] if resumed else []))
+    place.await_start()
+    stopping(process, signal.SIGINT)
+    place.open_gate()
+    told = only(end(process))
+    assert (told["state"], told["resumable"], told["ended_at"]) == ("RUNNING", True, None)
+    assert len(told["run_id"]) == 26
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_ends_while_it_is_stopped_has_ended(number: int, tmp_path: Path) -> None:
+    place = Workplace(tmp_path, WAITS)
+    process = place.start("run", "orders")
+    place.await_start()
+    stopping(process, number)
+    place.open_gate()
+    done = end(process)
+    assert done.returncode == 0
+    assert "resume" not in done.stderr
+    assert re.fullmatch(r"run \w{10} succeeded in [\d.]+ m?s: 1 succeeded\n", done.stdout)
+
+
 def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
     place = Workplace(tmp_path, WAITS)
     process = place.start("run")
     place.await_start()
+    stopping(process, signal.SIGINT)
     process.send_signal(signal.SIGINT)
-    assert process.stderr is not None
-    while "Stopping" not in process.stderr.readline():
-        pass
-    process.send_signal(signal.SIGINT)
-    assert end(process).returncode == 130
+    done = end(process)
+    assert done.returncode == 130
+    assert done.stderr.endswith("Left at once. 'servo run --resume' goes on from here.\n")
     assert place.servo("ledger", "verify").returncode == 0
 
 
@@ -288,23 +379,107 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     place.open_gate()
     done = end(resumed)
     assert done.returncode == 0, done.stderr
-    [summary] = json.loads(done.stdout)["runs"]
-    assert summary["tasks"] == {"succeeded": 2}
+    assert only(done)["tasks"] == {"succeeded": 2}
     assert (tmp_path / "orders.log").read_text() == "began\nbegan\n"
     assert place.servo("ledger", "verify").returncode == 0
 
 
-def test_runs_of_other_code_are_left_for_it(tmp_path: Path) -> None:
+def test_runs_of_other_code_are_named_and_left_for_it(tmp_path: Path) -> None:
     place = Workplace(tmp_path, WAITS)
-    process = place.start("run")
-    place.await_start()
-    process.kill()
-    end(process)
+    killed(place)
     place.write(GOOD)
-    done = place.servo("run", "--resume")
+    done = place.servo("run", "--resume", "-q", "--json")
+    assert done.returncode == 1
+    told = only(done)
+    assert (told["state"], told["resumable"]) == ("RUNNING", False)
+    run = told["run_id"][:10]
+    assert re.fullmatch(
+        rf"run {run} of \S+ \S+ waits for the code it was asked for with, which is not what the project"
+        rf" holds now; bring that code back and use --resume, or end the run with 'servo cancel {run}'"
+        r"\n",
+        done.stderr,
+    )
+    place.write(WAITS)
+    resumed = place.start("run", "--resume")
+    place.await_start()
+    place.open_gate()
+    assert end(resumed).returncode == 0
+
+
+def test_a_plain_run_leaves_older_runs_alone_and_says_what_to_do(tmp_path: Path) -> None:
+    place = Workplace(tmp_path, WAITS)
+    killed(place)
+    done = place.servo("run", "revenue")
     assert done.returncode == 0
-    assert "waits for the code it was asked for with" in done.stderr
-    assert "bring that code back" in done.stderr
+    assert re.match(
+        r"1 older run has not ended \((\w{10})\): 'servo run --resume' goes on,"
+        r" 'servo cancel RUN' ends one\nrun (?!\1)\w{10}: 1 task in 1 stage\n",
+        done.stderr,
+    )
+    assert (tmp_path / "orders.log").read_text() == "began\n"
+    assert status(place) == [("SUCCEEDED", 1, 1), ("RUNNING", 0, 2)]
+
+
+def test_no_older_runs_are_not_mentioned(place: Workplace) -> None:
+    place.servo("run", "-q")
+    assert "older" not in place.servo("run").stderr
+
+
+def test_a_key_that_stands_for_an_older_run_goes_on_with_it(tmp_path: Path) -> None:
+    place = Workplace(tmp_path, WAITS)
+    killed(place, "--run-key", "nightly")
+    again = place.start("run", "--run-key", "nightly")
+    place.await_start()
+    place.open_gate()
+    done = end(again)
+    assert done.returncode == 0
+    assert "older" not in done.stderr and "'nightly' stands for it already" in done.stderr
+
+
+KILLS = """\
+import os
+
+
+@asset
+def orders():
+    os._exit(7)
+
+
+@asset
+def customers(): ...
+"""
+
+
+def test_an_asset_that_ends_its_process_is_in_nobodys_way(tmp_path: Path) -> None:
+    place = Workplace(tmp_path, KILLS)
+    assert place.servo("run", "orders").returncode == 7
+    other = place.servo("run", "customers")
+    assert other.returncode == 0
+    assert other.stderr.startswith("1 older run has not ended")
+    assert status(place) == [("SUCCEEDED", 1, 1), ("RUNNING", 0, 1)]
+
+
+def test_an_asset_that_ends_its_process_counts_after_three_times(tmp_path: Path) -> None:
+    place = Workplace(tmp_path, KILLS)
+    assert place.servo("run", "orders").returncode == 7
+    for _ in range(3):
+        assert place.servo("run", "--resume").returncode == 7
+    process = place.start("run", "--resume")
+    assert process.stderr is not None
+    said = ""
+    while "again in" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGINT)  # rather than wait for the next attempt
+    assert end(process).returncode == 130
+    found = place.servo("sql", "select attempt, error_code from attempts order by 1", "-o", "csv")
+    assert found.stdout.splitlines()[1:] == [
+        *("1,INTERRUPTED", "2,INTERRUPTED", "3,INTERRUPTED"),
+        "4,WORKER_CRASH",
+    ]
+    tries = place.servo("sql", "select attempt, tries from tasks", "-o", "csv")
+    assert tries.stdout.splitlines()[1:] == ["4,1"]
 
 
 # Two processes
@@ -317,6 +492,7 @@ def test_a_second_process_follows_and_its_run_is_made_by_the_first(tmp_path: Pat
     second = place.start("run", "revenue")
     done = end(second)
     assert done.returncode == 0
+    assert "not ended" not in done.stderr and "waits for" not in done.stderr
     assert re.match(r"Another process leads this workspace \(writer \w{26}\)\.", done.stderr)
     assert first.poll() is None
     place.open_gate()
@@ -338,6 +514,8 @@ def test_a_second_process_with_other_code_leads_when_the_first_leaves(tmp_path: 
     assert end(first).returncode == 0
     done = end(second)
     assert done.returncode == 0, done.stderr
+    # The first had its own code: nothing of its run waited for another.
+    assert "not ended" not in done.stderr and "waits for" not in done.stderr
     assert place.servo("ledger", "verify").returncode == 0
     leaders = place.servo(
         "sql", "select count(*) n from audit where action = 'leader_claimed'", "-o", "csv"

@@ -89,6 +89,20 @@ def test_a_wrong_query_is_one_sentence(query: str, said: str, place: Workplace) 
     assert message.startswith(said) and "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("select stat from runs", 'Candidate bindings: "state"'),
+        ("select uper('a')", 'Did you mean "upper"?'),
+        ("select upper(1, 2)", "Candidate functions: upper(string VARCHAR) -> VARCHAR"),
+    ],
+)
+def test_what_could_have_been_meant_is_told(query: str, hint: str, place: Workplace) -> None:
+    message = refused(place.servo("sql", query))
+    assert hint in message
+    assert "\n" not in message and "LINE 1" not in message and "^" not in message
+
+
 def test_no_query_is_told_about_the_tables(place: Workplace) -> None:
     assert "--tables" in refused(place.servo("sql"))
 

@@ -4,11 +4,15 @@ An asset that waits reads a pipe until the test has closed it: nothing sleeps, a
 """
 
 import os
+import select
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 
 from tests.integration.command import SERVO, Done, environment, run
+
+PATIENCE = 60
+"""Seconds after which something that should happen is said not to."""
 
 HEAD = """\
 from pathlib import Path
@@ -55,8 +59,19 @@ class Workplace:
         )
 
     def await_start(self) -> str:
-        """Until an asset waits; its name."""
-        return (self.folder / "began").read_text()
+        """Until an asset waits; its name. One that never will is not waited for for ever."""
+        # Whoever opens the pipe to read without waiting lets a writer in; the poll is the waiting.
+        reading = os.open(self.folder / "began", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            ready, _, _ = select.select([reading], [], [], PATIENCE)
+            assert ready, "no asset has begun to wait"
+            os.set_blocking(reading, True)
+            name = b""
+            while some := os.read(reading, 4096):
+                name += some
+            return name.decode()
+        finally:
+            os.close(reading)
 
     def open_gate(self) -> None:
         """Let the assets that wait go on."""
@@ -66,6 +81,14 @@ class Workplace:
 def end(process: "subprocess.Popen[str]") -> Done:
     out, err = process.communicate(timeout=60)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def killed(place: Workplace, *arguments: str) -> None:
+    """A run whose process is gone, with an attempt at work."""
+    process = place.start("run", *arguments)
+    place.await_start()
+    process.kill()
+    end(process)
 
 
 GOOD = """\

@@ -157,7 +157,7 @@ MUTANTS: dict[str, Mutant] = {
                 "            parent = msgspec.structs.replace(parent, revision=manifest.revision)\n",
             ),
         ),
-        59,
+        39,
     ),
     "every third revision goes back by a position": Mutant(
         "servo.ledger.publisher",

@@ -679,6 +679,32 @@ def test_loading_leaves_the_file_beside_it_alone(make: Make) -> None:
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
+# What cannot run
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def a(day): ...", "its function wants day, and"),
+        ("def a(*, day, hour): ...", "its function wants day, hour, and"),
+        ("def a():\n    yield 1", "its function has a yield, and calling it would run none"),
+        ("async def a():\n    yield 1", "its function has a yield, and calling it would run none"),
+    ],
+)
+def test_a_function_that_would_not_run_is_refused(text: str, said: str, make: Make) -> None:
+    loaded = load(make(assets=f"from servo import asset\n\n@asset\n{text}\n"))
+    with pytest.raises(Invalid, match=f"asset default.a cannot run: {said}"):
+        loaded.check_runs(["default/a"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["def a(*args, day=1, **options): ...", "async def a(): ...", "def a(): return iter([])"],
+)
+def test_a_function_that_can_be_called_may_run(text: str, make: Make) -> None:
+    load(make(assets=f"from servo import asset\n\n@asset\n{text}\n")).check_runs(["default/a"])
+
+
 def test_settings_are_those_of_the_docstring() -> None:
     assert project.__doc__ is not None
     for name in project.Settings.__struct_fields__:

@@ -16,7 +16,16 @@ from servo.errors import Invalid
 from servo.events.envelope import Event, Fact, encode, moment
 from servo.events.execution import TaskStarted
 from servo.events.orchestration import RunTriggered
-from servo.ledger.manifest import EMPTY, manifest_path, sealed, write_hint
+from servo.ledger.manifest import (
+    EMPTY,
+    File,
+    TableFiles,
+    manifest_path,
+    parse,
+    sealed,
+    store_base,
+    write_hint,
+)
 from servo.ledger.verify import Report, Walk, verify
 
 PLAN = b'{"plan":1}'
@@ -296,3 +305,103 @@ def test_a_walk_needs_no_store() -> None:
     walk = Walk()
     walk.end()
     assert (walk.findings, walk.last) == ([], None)
+
+
+# Tables
+
+
+def file(path: str, data: bytes) -> File:
+    return File(
+        path=path,
+        sha256=digest(data),
+        rows=1,
+        bytes=len(data),
+        key_range=(("a",), ("b",)),
+        position_range=(1, 8),
+    )
+
+
+def with_tables() -> dict[str, bytes]:
+    """A ledger, and a revision with a base file and two L0 files in two tables."""
+    backing = whole()
+    backing |= {"tables/a/1.parquet": b"one", "tables/a/2.parquet": b"two"}
+    backing |= {"tables/b/3.parquet": b"three"}
+    base = asyncio.run(store_base(MemoryObjects(backing), [file("tables/a/1.parquet", b"one")]))
+    newest = parse(backing[MANIFEST], 1)
+    _, backing[MANIFEST] = sealed(
+        msgspec.structs.replace(
+            newest,
+            tables={
+                "a": TableFiles(
+                    schema_version=1, base=base, l0=(file("tables/a/2.parquet", b"two"),)
+                ),
+                "b": TableFiles(schema_version=1, l0=(file("tables/b/3.parquet", b"three"),)),
+            },
+        )
+    )
+    return backing
+
+
+def base_list(backing: dict[str, bytes]) -> str:
+    [path] = [p for p in backing if p.startswith("objects/") and p != f"objects/{REF[7:]}"]
+    return path
+
+
+def test_files_of_the_newest_revision_are_counted() -> None:
+    report = check(with_tables())
+    assert (report.findings, report.table_findings, report.files) == ((), (), 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda b: b.pop("tables/a/1.parquet"),
+            "tables/a/1.parquet is gone, and revision 1 names it for table 'a'",
+        ),
+        (
+            lambda b: b.pop("tables/b/3.parquet"),
+            "tables/b/3.parquet is gone, and revision 1 names it for table 'b'",
+        ),
+        (
+            edit("tables/a/2.parquet", lambda d: d + b" "),
+            "tables/a/2.parquet was changed: it does not match the hash that revision 1 has for it",
+        ),
+        (lambda b: b.pop(base_list(b)), "table 'a' of revision 1: the stored value objects/"),
+        (
+            lambda b: b.update({base_list(b): b"[]"}),
+            "table 'a' of revision 1: the stored value objects/",
+        ),
+    ],
+)
+def test_a_table_file_that_was_changed_is_named(change: Change, said: str) -> None:
+    backing = with_tables()
+    change(backing)
+    report = check(backing)
+    [finding] = report.table_findings
+    assert finding.startswith(said)
+    assert report.findings == ()  # the ledger is what was written, and can replace them
+
+
+def test_a_revision_that_does_not_follow_the_one_before_is_named() -> None:
+    backing = stored({1: LEDGER}, revisions=4)
+    older = parse(backing[manifest_path(2)], 2)
+    _, backing[manifest_path(2)] = sealed(msgspec.structs.replace(older, epoch=7))
+    findings = check(backing).findings
+    assert any(f.startswith("revision 3 names ") and "as its parent" in f for f in findings)
+
+
+def test_a_first_revision_with_a_parent_is_named() -> None:
+    backing = stored({1: LEDGER})
+    first = parse(backing[MANIFEST], 1)
+    _, backing[MANIFEST] = sealed(msgspec.structs.replace(first, parent_hash=HASHES[0]))
+    assert any(f.startswith("revision 1 names a parent") for f in check(backing).findings)
+
+
+def test_an_older_revision_that_cannot_be_read_is_named() -> None:
+    backing = stored({1: LEDGER}, revisions=3)
+    backing[manifest_path(1)] = b"{"
+    report = check(backing)
+    [finding] = report.findings
+    assert finding.startswith("revision 1 cannot be read")
+    assert (report.revision, report.covered) == (3, 8)

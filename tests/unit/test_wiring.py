@@ -15,8 +15,8 @@ from servo.ports.store import Store
 from servo.runtime import requests
 from servo.runtime.session import Session
 from servo.wiring import find_project, load_project, now
-from servo.wiring.engines import make_engine
-from servo.wiring.stores import exists, memory_store, open_store, prepare
+from servo.wiring.engines import make_engine, make_idle_engine
+from servo.wiring.stores import exists, is_led, memory_store, open_store, prepare
 from tests.house.test_imports_light import loaded_by
 
 ASSETS = """\
@@ -117,6 +117,36 @@ def test_preparing_leaves_no_trace_of_the_probe(folder: Path) -> None:
     prepare(folder / ".servo")
     files = [path.name for path in (folder / ".servo").rglob("*") if path.is_file()]
     assert files == [".gitignore"]
+
+
+def test_who_leads_is_seen_without_touching_anything(folder: Path) -> None:
+    place = folder / ".servo"
+    assert not is_led(place)
+    assert not place.exists()
+    store = open_store(place)
+    assert store.lock is not None and store.lock.acquire()
+    assert is_led(place)
+    store.lock.release()
+    assert not is_led(place)
+    assert store.lock.acquire()  # looking takes nothing away
+    store.lock.release()
+
+
+def test_an_idle_engine_ends_a_run_without_its_code(folder: Path) -> None:
+    store = memory_store()
+    project = load_project(folder)
+    plan = make_plan(PlanRequest(selection="two or one"), project.manifest, PlanningState(now()))
+
+    async def go() -> Summary:
+        async with Session(make_idle_engine(store)) as asking:
+            ref = requests.code_ref(project.manifest)
+            run_id, _ = await requests.trigger(asking.engine, plan, code_ref=ref)
+        async with Session(make_idle_engine(store)) as ending:
+            await requests.cancel(ending.engine, run_id)
+            return await ending.ended(run_id)
+
+    end = asyncio.run(go())
+    assert (end.state, end.counts) == (RunState.CANCELLED, {"CANCELLED": 2})
 
 
 @pytest.mark.parametrize("name", ["../up", "", "Main", "a/b"])

@@ -50,21 +50,23 @@ def command(context: click.Context) -> None:
 def verify_command(context: click.Context, head: str | None, project: str) -> None:
     """Check that the ledger is what was written: no part changed, missing, swapped or cut off.
 
-    The newest manifest vouches for everything up to it, and --head for everything up to that hash.
-    Keep the printed hash elsewhere to notice later that both were replaced. Ends with 1 if
-    something is wrong.
+    The newest revision vouches for everything up to it, and --head for everything up to that hash.
+    Keep the printed hash elsewhere to notice later that both were replaced. Also checked: the values
+    that facts name, the chain of revisions, and the files of the newest one. Ends with 1 if something
+    is wrong.
     """
     store = find_store(project)
     clock = system()
     began = clock.monotonic()
     report = asyncio.run(verify(store.objects, head=head))
     say(_told(report, clock.monotonic() - began))
-    if report.findings:
+    if report.findings or report.table_findings:
         context.exit(1)
 
 
 def _told(report: Report, took: int) -> str:
-    if not report.segments and not report.findings:
+    found = [*report.findings, *report.table_findings]
+    if not report.segments and not found:
         return NOTHING
     counts = [
         number(report.segments, "segment"),
@@ -84,14 +86,25 @@ def _told(report: Report, took: int) -> str:
         )
     lines.append(f"head {report.position}  {report.hash}")
     if report.revision:
-        lines.append(f"revision {report.revision} vouches for 1 to {report.covered}")
+        whole = "" if report.table_findings else ", and is whole"
+        files = f"it names {number(report.files, 'table file')}{whole}"
+        lines.append(f"revision {report.revision} vouches for 1 to {report.covered}; {files}")
     if report.noted:
         lines.append(f"the given hash vouches for 1 to {report.noted}")
-    if not report.findings:
-        return "\n".join([*lines, click.style("The ledger is what was written.", fg="green")])
-    lines += ["", click.style(f"{number(len(report.findings), 'finding')}:", fg="red")]
-    lines += [f"  {finding}" for finding in report.findings]
-    lines += ["", "Keep the folder as it is, and restore the parts named above from a copy."]
+    good = click.style("The ledger is what was written.", fg="green")
+    if not found:
+        return "\n".join([*lines, good])
+    lines += ["", click.style(f"{number(len(found), 'finding')}:", fg="red")]
+    lines += [f"  {finding}" for finding in found]
+    lines.append("")
+    if report.findings:
+        lines.append("Keep the folder as it is, and restore the parts named above from a copy.")
+    else:
+        lines.append(good)
+        lines.append(
+            "Tables are made from it: restore their files from a copy, or, while nothing runs, remove"
+            " the folders tables and manifests of the workspace; the next 'servo run' rebuilds them."
+        )
     return "\n".join(lines)
 
 
@@ -99,9 +112,7 @@ def _told(report: Report, took: int) -> str:
 
 
 @command.command("tail")
-@click.option(
-    "-n", "count", type=Count(0), default=10, show_default=True, help="How many events."
-)
+@click.option("-n", "count", type=Count(0), default=10, show_default=True, help="How many events.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new events as they are written.")
 @click.option(
     "-o",

@@ -1,11 +1,13 @@
 """`servo`: commands are loaded when they are called, so that help is immediate.
 
 Exit codes: 0 for done; 1 for what was tried and did not succeed (a run that failed, a damaged ledger, a
-full disk); 2 for something to mend in what was asked; 130 for Ctrl-C. 1 and 2 come with a message.
+full disk); 2 for something to mend in what was asked; 130 for Ctrl-C, 143 for SIGTERM. 1 and 2 come
+with a message.
 Data goes to stdout, everything said about it to stderr.
 """
 
 import codecs
+import errno
 import os
 import sys
 from importlib import import_module
@@ -14,11 +16,12 @@ from io import TextIOWrapper
 import click
 
 import servo
-from servo.errors import Conflict, Invalid, ServoError
+from servo.errors import Conflict, Invalid, ServoError, Unavailable
 
 COMMANDS = {
     "plan": ("servo.cli.plan", "Show what would run, in which order and why."),
     "run": ("servo.cli.run", "Make assets: plan, run the tasks, record what happened."),
+    "cancel": ("servo.cli.cancel", "End a run that has not ended."),
     "status": ("servo.cli.status", "Show runs, or the tasks of one run."),
     "sql": ("servo.cli.sql", "Ask the tables of the state in SQL."),
     "ledger": ("servo.cli.ledger", "Look at the log of facts, and verify it."),
@@ -86,7 +89,7 @@ def main() -> None:
             print(f"Try '{path} --help'.", file=sys.stderr)
         code = 2
     except ServoError as error:
-        print(f"servo: {error}", file=sys.stderr)
+        print(f"servo: {_told(error)}", file=sys.stderr)
         code = 2 if isinstance(error, Invalid | Conflict) else 1
     except (KeyboardInterrupt, click.Abort):
         code = 130
@@ -94,11 +97,27 @@ def main() -> None:
         # The reader (head, less) has seen enough.
         _abandon_output()
     except OSError as error:
-        # The one file that is open here is stdout: what reads and writes others says which.
-        print(f"servo: the output cannot be written: {error.strerror}", file=sys.stderr)
+        # What reads and writes files says which; the one without a name is stdout.
+        what = "the output cannot be written: "
+        if error.filename is not None:
+            what = f"{os.fsdecode(error.filename)} cannot be used: "
+        print(f"servo: {what}{error.strerror}", file=sys.stderr)
         code = 2
         _abandon_output()
     sys.exit(code)
+
+
+_NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _told(error: ServoError) -> str:
+    """What an error says; but where access is denied, trying again would be no advice."""
+    cause = error.__cause__
+    if isinstance(error, Unavailable) and isinstance(cause, OSError) and cause.errno in _NO_ACCESS:
+        what, found, _ = str(error).partition(f": {cause}")
+        if found:
+            return f"{what}: {cause.strerror}; give yourself access to it"
+    return str(error)
 
 
 def _write_anything() -> None:

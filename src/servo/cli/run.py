@@ -207,13 +207,16 @@ class _Running:
         self, session: Session, plan: Plan, run_key: str | None, older: Sequence[RunFold]
     ) -> None:
         engine = session.engine
+        if engine.leading:
+            # Behind another leader they may well be at work.
+            owner = None if run_key is None else await engine.run_of_key(run_key)
+            known = None if owner is None else owner.run_id
+            self._mention_older([run.run_id for run in older if run.run_id != known])
         deployment = await requests.deploy(engine, self._project.manifest)
         run_id, new = await requests.trigger(
             engine, plan, code_ref=self._code_ref, deployment_id=deployment, run_key=run_key
         )
         if engine.leading:
-            # Behind another leader they may well be at work.
-            self._mention_older([run.run_id for run in older if run.run_id != run_id])
             self._check_code(run_id, run_key, older)
         count = f"{number(len(plan.tasks), 'task')} in {number(plan.stages(), 'stage')}"
         self._view.note(
@@ -249,19 +252,14 @@ class _Running:
 
     async def _resume(self, session: Session, older: Sequence[RunFold]) -> None:
         engine = session.engine
-        while waiting := [
-            run.run_id for run in engine.state.active_runs() if self._has_code(run)
-        ]:
+        while waiting := [run.run_id for run in engine.state.active_runs() if self._has_code(run)]:
             for run_id in waiting:
                 self._view.note(f"run {short(run_id)}: goes on")
             await self._wait(session, waiting, new=False)
             if self._left:
                 return
-        others = [
-            run
-            for run in older
-            if not self._has_code(run) and engine.state.runs.get(run.run_id) in _active(engine)
-        ]
+        active = {run.run_id for run in engine.state.active_runs()}
+        others = [run for run in older if run.run_id in active and not self._has_code(run)]
         if engine.leading:
             # Behind another leader they may well be at work.
             await self._name_waiting(engine, others)
@@ -346,15 +344,11 @@ class _Running:
             await asyncio.sleep(REDRAWN)
 
 
-def _active(engine: Engine) -> list[RunFold]:
-    return list(engine.state.active_runs())
-
-
 def nothing_to_do(plan: Plan) -> str:
-    """Why a plan has no tasks."""
-    if not plan.idle:
-        return "nothing to do: no asset is selected"
+    """Why a plan has no tasks: a selection that matches nothing was refused, so this is left."""
     names = [str(AssetKey.parse(asset)) for asset in plan.idle]
     listed = ", ".join(names[:NAMED]) + (", …" if names[NAMED:] else "")
     at = plan.now[:16].replace("T", " ")
-    return f"nothing to do: {listed} {'has' if len(names) == 1 else 'have'} no partitions at {at} UTC"
+    return (
+        f"nothing to do: {listed} {'has' if len(names) == 1 else 'have'} no partitions at {at} UTC"
+    )

@@ -7,10 +7,10 @@ import click
 
 from servo.cli.asking import check_text, project_option
 from servo.cli.output import output_option, print_rows, say, table
-from servo.cli.reading import find_store, newest, say_as_of
+from servo.cli.reading import look, say_as_of, say_newer
+from servo.errors import Invalid
 from servo.fold.tables import TABLES
 from servo.ledger.snapshot import Result
-from servo.ports.store import Store
 
 
 @click.command("sql")
@@ -32,15 +32,31 @@ def command(query: str | None, form: str, tables: bool, project: str) -> None:
     if query == "-":
         query = sys.stdin.read()
     check_text(query)
-    result = asyncio.run(_ask(find_store(project), query))
+    result = asyncio.run(_ask(project, query))
     print_rows(form, result.columns, result.rows)
 
 
-async def _ask(store: Store, query: str) -> Result:
-    snapshot = await newest(store)
-    if not snapshot.revision:
-        say_as_of(snapshot)
-    return await snapshot.sql(query)
+async def _ask(project: str, query: str) -> Result:
+    seen = await look(project)
+    if not seen.snapshot.revision:
+        say_as_of(seen)
+    else:
+        say_newer(seen)
+    try:
+        return await seen.snapshot.sql(query)
+    except Invalid as error:
+        raise Invalid(f"{error}{_hint(error)}") from None
+
+
+def _hint(error: Invalid) -> str:
+    """What DuckDB said below its first line, if it names candidates or the like. What shows the place
+    in the query is left out: it is of a query that DuckDB has rewritten."""
+    if not str(error).startswith("the query cannot be answered"):
+        return ""
+    lines = str(error.__context__ or "").strip().splitlines()[1:]
+    told = [line.strip() for line in lines]
+    kept = [line for line in told if line.strip("^~") and not line.startswith("LINE ")]
+    return f"; {' '.join(kept)}" if kept else ""
 
 
 def _list_tables(form: str) -> None:

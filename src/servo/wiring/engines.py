@@ -1,4 +1,4 @@
-"""Engines that run the assets of a loaded project in this process."""
+"""Engines: those that run the assets of a loaded project in this process, and one that runs nothing."""
 
 import asyncio
 import inspect
@@ -30,6 +30,12 @@ def make_engine(
     clock = system()
     executor = InlineExecutor(lambda work: _calling(project, work, failed), clock, concurrency)
     return Engine(store, clock, executor, loads=lambda ref: ref == own, adopts=adopts)
+
+
+def make_idle_engine(store: Store) -> Engine:
+    """An engine that needs nobody's code, because it runs nothing: it writes requests and, where
+    nobody else leads, sees to what follows from them."""
+    return Engine(store, system(), adopts=False)
 
 
 def _calling(project: Project, work: Work, failed: Failed | None) -> Callable[[], object]:

@@ -8,8 +8,10 @@ keeps the promises that everything rests on.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from servo.adapters.disk import LocalDisk
@@ -28,6 +30,7 @@ from servo.ports.system import System
 FOLDER = ".servo"
 TENANT = "local"
 WORKSPACE = "main"
+LEADER = "leader.lock"
 
 
 def open_store(folder: Path, tenant: str = TENANT, workspace: str = WORKSPACE) -> Store:
@@ -49,14 +52,14 @@ def store_on(
         workspace,
         LocalLog(disk(), root),
         LocalObjects(disk(), root, new_id),
-        LocalLock(disk(), f"{root}/leader.lock"),
+        LocalLock(disk(), f"{root}/{LEADER}"),
     )
 
 
 def prepare(folder: Path, tenant: str = TENANT, workspace: str = WORKSPACE) -> None:
     """Before the first write of this process: is there a folder that can hold a workspace?"""
     root = _root(folder, tenant, workspace)
-    if Path(root, "ledger").is_dir():
+    if exists(folder, tenant, workspace):
         return
     one, two = (LocalObjects(LocalDisk(), root, system().new_id) for _ in range(2))
     one.check()
@@ -69,19 +72,46 @@ def prepare(folder: Path, tenant: str = TENANT, workspace: str = WORKSPACE) -> N
 
 def exists(folder: Path, tenant: str = TENANT, workspace: str = WORKSPACE) -> bool:
     """Whether anything was ever written there."""
-    return Path(_root(folder, tenant, workspace), "ledger").is_dir()
+    with _looking_at(folder):
+        return Path(_root(folder, tenant, workspace), "ledger").is_dir()
+
+
+def is_led(folder: Path, tenant: str = TENANT, workspace: str = WORKSPACE) -> bool:
+    """Whether a process leads there at this moment. It only looks: a shared lock, for an instant, on
+    a file that must be there already."""
+    path = Path(_root(folder, tenant, workspace), LEADER)
+    with _looking_at(path):
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
 
 
 def _root(folder: Path, tenant: str, workspace: str) -> str:
-    try:
+    with _looking_at(folder):
         if folder.exists() and not folder.is_dir():
             raise Invalid(
                 f"{folder} is a file, and Servo keeps its state in a folder of that name; move the"
                 " file away"
             )
-    except OSError as error:
-        raise Invalid(f"{folder} cannot be used: {error.strerror}") from None
     return str(folder / workspace_prefix(tenant, workspace))
+
+
+@contextmanager
+def _looking_at(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Invalid(
+            f"{path} cannot be used: {error.strerror}; give yourself access to it"
+        ) from None
 
 
 def memory_store(tenant: str = TENANT, workspace: str = WORKSPACE) -> Store:
