@@ -14,7 +14,9 @@ it that nobody knows whether a power cut would undo it (`Uncertain`).
 A path is the name of an object or of a folder, never both: `a` cannot be written beside `a/b`. Folders
 stay when their last object goes.
 
-What is larger than SMALL is read and written by a worker thread; the rest is faster without one.
+What is larger than SMALL is read and written by a worker thread, and so is everything after a write
+that took longer than SLOW: several files then wait for a slow disk together, and hold up nobody else.
+The rest is faster without.
 
 Held by tests/contract/test_objects.py.
 """
@@ -31,6 +33,8 @@ from servo.ports.disk import Disk, File
 from servo.ports.objects import ObjectInfo
 
 SMALL = 2**20
+SLOW = 0.005
+"""Seconds; as in servo.adapters.local_log."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (*_FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOTSUP)
 
@@ -40,6 +44,7 @@ class LocalObjects:
         self._disk = disk
         self._folder = folder
         self._new_id = new_id
+        self._slow = False
 
     def check(self) -> None:
         """Refuse a file system that lacks what the promises rest on. Once, before the first write."""
@@ -101,17 +106,21 @@ class LocalObjects:
             file.close()
 
     async def put(self, path: str, data: bytes) -> None:
-        check_path(path)
-        if len(data) > SMALL:
-            await asyncio.to_thread(self._put, path, data, False)
-        else:
-            self._put(path, data, False)
+        await self._store(path, data, False)
 
     async def put_new(self, path: str, data: bytes) -> bool:
+        return await self._store(path, data, True)
+
+    async def _store(self, path: str, data: bytes, new: bool) -> bool:
         check_path(path)
-        if len(data) > SMALL:
-            return await asyncio.to_thread(self._put, path, data, True)
-        return self._put(path, data, True)
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        try:
+            if self._slow or len(data) > SMALL:
+                return await asyncio.to_thread(self._put, path, data, new)
+            return self._put(path, data, new)
+        finally:
+            self._slow = clock() - started > SLOW
 
     async def delete(self, path: str) -> None:
         check_path(path)
