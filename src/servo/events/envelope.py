@@ -127,9 +127,22 @@ class Vocabulary:
         self._facts = {fact.__name__: fact for fact in facts}
         self._decoders = {name: msgspec.json.Decoder(fact) for name, fact in self._facts.items()}
         self._upcasts = dict(upcasts)
+        self._checkers = {
+            fact: msgspec.json.Decoder(msgspec.defstruct("_Line", [("payload", fact)]))
+            for fact in self._facts.values()
+        }
 
     def __iter__(self) -> Any:
         return iter(self._facts.values())
+
+    def spell(self, event: Event) -> bytes:
+        """The line of an event of ours; `Corrupt` if nobody could read it back as what it is."""
+        try:
+            line = encode(event)
+            self._checkers[type(event.payload)].decode(line)
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, KeyError) as error:
+            raise Corrupt(f"{event.event_type} cannot be written down: {error}") from None
+        return line
 
     def decode(self, line: bytes) -> Event:
         """The event in a line; what is older is brought up to date, what is unknown is kept."""

@@ -29,11 +29,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from servo.control.anti_entropy import anti_entropy
 from servo.control.deadlines import deadlines
-from servo.control.dispatch import dispatcher, open_attempts, ready_dispatch, stopping, work
+from servo.control.dispatch import (
+    MAX_AT_ONCE,
+    dispatcher,
+    open_attempts,
+    ready_dispatch,
+    stopping,
+    work,
+)
 from servo.control.heartbeats import heartbeats
 from servo.control.moment import Moment
 from servo.core.segments import Header, Place
@@ -120,6 +125,8 @@ class Engine:
         self._listening_since = 0
         self._clocks = (0, 0)
         self._ticked = 0
+        self._more = False
+        """Whether the last decision left something for the next, which need not wait for news."""
         self._probed = 0
         self._unpublished: list[Taken] = []
         self._publishing: asyncio.Task[None] | None = None
@@ -221,6 +228,8 @@ class Engine:
     async def _load(self, events: Iterable[Event]) -> None:
         snapshot, wanted = self._snapshot, list(events)
         assert snapshot is not None, "open() comes first"
+        if not wanted or not self.state.needs(wanted):
+            return
         await patiently(
             lambda: load_needs(self.state, wanted, snapshot, self.store.objects), self.writer_id
         )
@@ -291,14 +300,13 @@ class Engine:
     def _written(
         self, facts: Sequence[Fact], source: str, actor: str | None
     ) -> tuple[list[Event], list[bytes]]:
-        """The events and their lines, as every later reader will see them. A fact that could not be
-        read back is refused here, because in the ledger it would be there for ever."""
+        """The events and their lines. A fact that could not be read back is refused here, because in
+        the ledger it would be there for ever."""
+        events = [self.event(fact, source, actor) for fact in facts]
         try:
-            lines = [encode(self.event(fact, source, actor)) for fact in facts]
-            return [VOCABULARY.decode(line) for line in lines], lines
-        except (Corrupt, TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-            names = ", ".join(type(fact).__name__ for fact in facts)
-            raise Invalid(f"{names}: this cannot be written down: {error}") from None
+            return events, [VOCABULARY.spell(event) for event in events]
+        except Corrupt as error:
+            raise Invalid(str(error)) from None
 
     async def _report(self, facts: Sequence[Fact], source: str, actor: str | None) -> Place:
         events, lines = self._written(facts, source, actor)
@@ -457,7 +465,8 @@ class Engine:
             Placed(position, len(events) + i, p.at, p.event)
             for i, p in enumerate(place(intents, position))
         ]
-        self.state.fold(decided)
+        if decided:
+            self.state.fold(decided)
         lines = [line for batch in batches for line in batch.lines]
         lines += [encode(event) for event in intents]
         header = await self._append(lines, "leader", self._epoch)
@@ -500,6 +509,7 @@ class Engine:
             intents += heartbeats(self.state, now)
         intents += deadlines(self.state, now)
         intents += ready_dispatch(self.state, now)
+        self._more = len(intents) >= MAX_AT_ONCE
         # Two controllers may give up one attempt, each for its reason: the first is enough.
         return list({intent.key(): intent for intent in reversed(intents)}.values())[::-1]
 
@@ -555,7 +565,7 @@ class Engine:
                 self._publish_soon()
                 if wrote:
                     await asyncio.sleep(0)  # others get a turn, also when the disk answers at once
-                else:
+                if not (wrote and (self._queue or self._more)):
                     await self._rest()
         except BaseException as error:
             self._fail(error)
