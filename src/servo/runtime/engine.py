@@ -474,8 +474,8 @@ class Engine:
         self.state.keep()
         self._settled.set()
         self._as_of = now.now
-        self._answer(batches, position)
         self._act([*events, *intents])
+        self._answer(batches, position)
         self._tell([*placed, *decided])
         return True
 
