@@ -13,7 +13,7 @@ from servo.core.states import TaskState
 from servo.events.execution import Outcome, TaskFinished
 from servo.fold.deriving import FORCED
 from servo.fold.records import Attempt, Task
-from servo.fold.runs import RunFold
+from servo.fold.runs import FAR_AHEAD_US, RunFold
 from servo.fold.state import State
 
 MIN_SILENCE_MS = 2_000
@@ -65,8 +65,13 @@ def _overdue(
     silence = max(limits.heartbeat_ms, MIN_SILENCE_MS)
 
     def told(at: int | None) -> int:
-        """When something was said, by our clock: what lies ahead of it was said by a wrong one."""
-        return at // 1000 if at is not None and at <= moment.now else listening
+        """When something was said, by our clock. A stamp a little ahead of it means now; one far ahead
+        is of a clock that is wrong, and says nothing."""
+        if at is None:
+            return listening
+        if at <= moment.now + FAR_AHEAD_US:
+            return min(at // 1000, now)
+        return listening or now
 
     heard = moment.heard.get(attempt.attempt_id)
     if run.run.stop is not None:

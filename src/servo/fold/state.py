@@ -498,6 +498,7 @@ class State:
             # A timer rings by the clock of who wrote the fact. Ours may have gone back since, and that
             # of another machine may be far ahead: now and then all that waits is looked at.
             self._scanned = now
+            self._timers.clear()  # all of them are for what is looked at here
             for run_id in self.active:
                 each = self.runs[run_id]
                 waiting = list(each.open)

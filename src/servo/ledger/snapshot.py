@@ -111,7 +111,10 @@ class Snapshot:
         self._tables = {table.name: table for table in tables}
         self._parts: OrderedDict[str, tuple[_Part, int]] = OrderedDict(warm._parts if warm else ())
         self._held: int = warm._held if warm else 0
-        self._bases: dict[str, list[File]] = dict(warm._bases if warm else ())
+        named = {files.base for files in manifest.tables.values()}
+        self._bases: dict[str, list[File]] = {
+            ref: files for ref, files in (warm._bases if warm else {}).items() if ref in named
+        }
         self._connection: DuckDBPyConnection | None = None
         self._loaded: set[str] = set()
         self._asking = asyncio.Lock()

@@ -128,6 +128,7 @@ class Engine:
         self._more = False
         """Whether the last decision left something for the next, which need not wait for news."""
         self._probed = 0
+        self._looked = 0
         self._unpublished: list[Taken] = []
         self._publishing: asyncio.Task[None] | None = None
         self._published_at = 0
@@ -284,8 +285,9 @@ class Engine:
     ) -> "asyncio.Future[Place]":
         """As `submit` of a leader, without waiting for room: for those who cannot be many."""
         answer: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
-        if self.failure is not None:
-            answer.set_exception(self.failure)
+        if self.failure is not None or not self.leading:
+            error = self.failure or Unavailable("this engine does not lead any more; ask another")
+            answer.set_exception(error)
             return answer
         try:
             events, lines = self._written(facts, source, actor)
@@ -351,17 +353,39 @@ class Engine:
         try:
             async with self._turn:
                 await self.lead()
-        except BaseException as error:
+        except Conflict:
+            await self._let_go()
+            return False
+        except Exception:
+            await self._let_go()
+            raise
+        except BaseException:
             self._unlock()
-            if self.store.lock is None and isinstance(error, Exception):
-                await self._lease.release()  # or nobody would lead for a whole term
             raise
         return True
+
+    async def _let_go(self) -> None:
+        """Of what says that this engine leads; nobody should wait a whole term for that."""
+        self._unlock()
+        if self.store.lock is None and await self._lease.is_ours():
+            await self._lease.release()
 
     async def lead(self) -> None:
         """Catch up, then claim the workspace. `Conflict`: another engine did so meanwhile."""
         if self.store.lock is None:
             await self._lease.renew()
+        lease = asyncio.create_task(self._keep_lease())
+        try:
+            await self._claim()
+        finally:
+            lease.cancel()
+        self._as_of = self._listening_since = self._system.now()
+        self._clocks = (self._system.now(), self._system.monotonic())
+        self.leading = True
+        if self._executor is not None:
+            self._worker = self._executor.start(self.writer_id, self._reported, self._alive)
+
+    async def _claim(self) -> None:
         await self.open()
         known = self.state.epoch
         if self.store.lock is None and not await self._lease.is_ours():
@@ -383,12 +407,7 @@ class Engine:
             break
         self._epoch = epoch
         self._led_from = placed[0][:3]
-        self.leading = True
-        self._as_of = self._listening_since = self._system.now()
-        self._clocks = (self._system.now(), self._system.monotonic())
         self._tell(placed)
-        if self._executor is not None:
-            self._worker = self._executor.start(self.writer_id, self._reported, self._alive)
 
     def _fence(self) -> Fenced:
         """Somebody newer leads: from here on nothing is written, answered or handed out."""
@@ -567,11 +586,9 @@ class Engine:
                     await asyncio.sleep(0)  # others get a turn, also when the disk answers at once
                 if not (wrote and (self._queue or self._more)):
                     await self._rest()
+                await self._look_around()
         except BaseException as error:
-            self._fail(error)
-            if self._executor is not None:
-                self._executor.abandon()
-            self._unlock()
+            self.give_up(error)
             raise
         finally:
             self.leading = False
@@ -591,18 +608,17 @@ class Engine:
                 return False
             await asyncio.sleep(PROBE_US / 1e6)
         self._listening_since = 0
+        lease = asyncio.create_task(self._keep_lease())
         try:
             self._reconcile()
             while await self.step():
                 pass
         except BaseException as error:
-            self._fail(error)
-            if self._executor is not None:
-                self._executor.abandon()
-            self._unlock()
+            self.give_up(error)
             raise
         finally:
             self.leading = False
+            lease.cancel()
         await self.leave()
         return True
 
@@ -612,7 +628,7 @@ class Engine:
             await asyncio.sleep(TERM_US / 6e6)
 
     async def _rest(self) -> None:
-        """Wait for something to do, and look for what others did."""
+        """Wait for something to do, but not for long."""
         if not self._queue:
             self._wake.clear()
             loop = asyncio.get_running_loop()
@@ -621,8 +637,14 @@ class Engine:
                 await self._wake.wait()
             finally:
                 timer.cancel()
-        if self._system.monotonic() - self._probed >= PROBE_US:
-            await self.catch_up()
+
+    async def _look_around(self) -> None:
+        """Now and then, however busy: what others wrote, and what got lost on the way to a worker."""
+        now = self._system.monotonic()
+        if now - self._looked >= PROBE_US:
+            self._looked = now
+            if now - self._probed >= PROBE_US:
+                await self.catch_up()
             self._reconcile()
 
     def _idle_us(self) -> int:
@@ -656,6 +678,14 @@ class Engine:
             self._unlock()
             if self.store.lock is None:
                 await self._lease.release()
+
+    def give_up(self, error: BaseException) -> None:
+        """Something around the engine failed, and nobody will let it go on."""
+        self._fail(error)
+        self.leading = False
+        if self._executor is not None:
+            self._executor.abandon()
+        self._unlock()
 
     def _unlock(self) -> None:
         """Whoever can do nothing more must not keep others from it."""

@@ -55,14 +55,21 @@ class Session:
                 with suppress(Unavailable):
                     await self.engine.follow()
                     await self.engine.try_lead()
-            with suppress(Unavailable):
-                await self._look_up()
+                    await self._look_up()
             await self.engine.run()
         except BaseException as error:
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(error if isinstance(error, Exception) else _gone())
+            self._settle(error if isinstance(error, Exception) else _gone())
+            if self.engine.leading:
+                self.engine.give_up(error)
             raise
+        self._settle(_gone())
+
+    def _settle(self, error: Exception) -> None:
+        """Nobody will hear of an end any more."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(error)
+                waiting.exception()  # it may be that nobody waits for it any more
 
     async def lived(self) -> None:
         """Wait until the engine has stopped, by itself or by an error, which is raised."""
@@ -72,18 +79,18 @@ class Session:
     async def ended(self, run_id: str) -> Summary:
         """Wait until a run has ended. An engine that cannot go on raises here."""
         waiting = self._waiting.get(run_id)
-        if waiting is None:
+        if waiting is None or waiting.done():
             waiting = self._waiting[run_id] = asyncio.get_running_loop().create_future()
+        try:
             await self.engine.settled()
             self._look()
             await self._look_up()
-            if self._live is not None and self._live.done() and not waiting.done():
-                waiting.set_exception(self.engine.failure or _gone())
-        try:
+            if self._live is not None and self._live.done():
+                self._settle(self.engine.failure or _gone())
             return await asyncio.shield(waiting)
         finally:
-            if waiting.done():
-                self._waiting.pop(run_id, None)
+            if waiting.done() and self._waiting.get(run_id) is waiting:
+                del self._waiting[run_id]
 
     async def _look_up(self) -> None:
         """Who begins to lead loads its state anew, and runs that have ended are not in it."""
@@ -99,7 +106,7 @@ class Session:
 
     def _look(self) -> None:
         """Only while there is no overlay: an end that is not durable is none."""
-        for run_id, waiting in self._waiting.items():
+        for run_id, waiting in list(self._waiting.items()):
             run = self.engine.state.runs.get(run_id)
             if run is not None and run.ended and not waiting.done():
                 row = self.engine.state.run_row(run_id)

@@ -15,6 +15,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -99,7 +100,8 @@ class InlineExecutor:
         self._report = report
         self._alive = alive
         self._loop = asyncio.get_running_loop()
-        self._ticker = self._loop.create_task(self._tick())
+        if self._ticker is None:  # an engine may lead more than once
+            self._ticker = self._loop.create_task(self._tick())
         return f"process:{writer_id}"
 
     def slots(self) -> int:
@@ -125,7 +127,7 @@ class InlineExecutor:
             return
         if inspect.iscoroutinefunction(call):
             attempt.running = True
-            attempt.task = self._loop.create_task(self._await(attempt, call))
+            self._spawn(attempt, call)
         else:
             attempt.threaded = True
             self._busy += 1
@@ -165,6 +167,7 @@ class InlineExecutor:
             if attempt.task is not None:
                 attempt.task.cancel()
         self._attempts.clear()
+        self._empty.set()
         for _ in self._threads:
             self._inbox.put(None)
         if self._ticker is not None:
@@ -206,10 +209,16 @@ class InlineExecutor:
                 self._done(attempt, None, asyncio.CancelledError(), took)
             elif inspect.isawaitable(result):
                 # A function that returned a coroutine: it goes on as one.
-                awaitable = result
-                attempt.task = self._loop.create_task(self._await(attempt, lambda a=awaitable: a))  # type: ignore[misc]  # a lambda cannot say its types
+                self._spawn(attempt, partial(_itself, result))
             else:
                 self._done(attempt, result, raised, took)
+
+    def _spawn(self, attempt: _Attempt, call: Callable[[], Any]) -> None:
+        attempt.task = self._loop.create_task(self._await(attempt, call))
+        # A task that is cancelled before its first turn never begins, and says nothing.
+        attempt.task.add_done_callback(
+            lambda _: self._done(attempt, None, asyncio.CancelledError(), 0)
+        )
 
     async def _await(self, attempt: _Attempt, call: Callable[[], Any]) -> None:
         before = self._system.monotonic()
@@ -355,6 +364,10 @@ _STRANGE = TaskFailure(
     code=FailureCode.USER_CODE_EXCEPTION,
     message="What the code returned or raised cannot be written down.",
 )
+
+
+def _itself(awaitable: Any) -> Any:
+    return awaitable
 
 
 def _errno(raised: BaseException) -> int | None:
