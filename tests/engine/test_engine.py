@@ -795,3 +795,46 @@ def test_asking_again_with_a_run_key_writes_nothing() -> None:
             assert len(place.segments) == before
 
     play(story)
+
+
+def test_a_small_step_back_of_the_clock_gives_up_nobody() -> None:
+    async def story(place: Place) -> None:
+        process = place.process("one")
+        engine = Engine(place.store(lock=False), process, Elsewhere(), loads=lambda _: True)
+        async with Session(engine) as session:
+            await asyncio.sleep(3600)
+            found = await requests.trigger(engine, plan_of({"a": []}), code_ref=CODE)
+            process.clock.jump(-3_000_000)
+            await asyncio.sleep(5)
+            assert engine.state.runs[found.run_id].tasks[key("a")].attempt == 1
+            assert engine.state.runs[found.run_id].tasks[key("a")].state is TaskState.DISPATCHED
+            await requests.cancel(engine, found.run_id)
+            await session.ended(found.run_id)
+
+    play(story)
+
+
+def test_a_cancel_by_another_process_reaches_a_leader_that_is_never_idle() -> None:
+    async def story(place: Place) -> None:
+        async with place.session("one", {"a": forever}) as session:
+            engine = session.engine
+            found = await requests.trigger(engine, plan_of({"a": []}), code_ref=CODE)
+            busy = asyncio.create_task(_chatter(engine))
+            other = place.engine("two")
+            await other.open()
+            await asyncio.sleep(1)
+            await requests.cancel(other, found.run_id)
+            began = place.loop.time()
+            ended = await session.ended(found.run_id)
+            busy.cancel()
+            assert ended.state is RunState.CANCELLED and place.loop.time() - began < 2
+
+    play(story)
+
+
+async def _chatter(engine: Engine) -> None:
+    number = 0
+    while True:
+        number += 1
+        await engine.submit([AuditRecorded(action="x", subject=str(number))], source="t")
+        await asyncio.sleep(0.001)

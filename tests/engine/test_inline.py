@@ -388,3 +388,35 @@ def test_a_coroutine_of_a_cancelled_attempt_is_not_begun() -> None:
         assert result.outcome is Outcome.CANCELLED and begun == []
 
     asyncio.run(story())
+
+
+def test_closing_before_a_coroutine_had_its_first_turn_still_ends() -> None:
+    async def call() -> None:
+        await asyncio.sleep(3600)
+
+    async def story(executor: InlineExecutor, desk: Desk) -> None:
+        executor.submit(work())
+        await asyncio.wait_for(executor.close(), 10)
+        (result,) = await desk.results()
+        assert result.outcome is Outcome.INTERRUPTED and executor.held() == frozenset()
+
+    virtual(story, call)
+
+
+def test_abandoning_ends_a_close_that_waits_for_a_thread() -> None:
+    async def story() -> None:
+        gate = threading.Event()
+        desk, executor = (
+            Desk(),
+            InlineExecutor(lambda _: lambda: gate.wait(10) and None, RealSystem()),
+        )
+        executor.start("W", desk.report, desk.alive.append)
+        executor.submit(work())
+        closing = asyncio.create_task(executor.close())
+        await asyncio.sleep(0)
+        executor.abandon()
+        await asyncio.wait_for(closing, 5)
+        gate.set()
+        assert not [fact for fact in desk.facts if isinstance(fact, TaskFinished)]
+
+    asyncio.run(story())
