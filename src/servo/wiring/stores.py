@@ -3,7 +3,7 @@
     {project}/.servo/{tenant}/{workspace}/    ledger/, objects/, tables/, manifests/, leader.lock
 
 Opening a store writes nothing, so that readers work where nothing may be written. Whoever is about
-to write calls `prepare` first: it makes the folder and, the first time, asks whether what is below it
+to write calls `prepare` first: it makes the folder and asks whether what is below it
 keeps the promises that everything rests on.
 """
 
@@ -57,13 +57,16 @@ def store_on(
 
 
 def prepare(folder: Path, tenant: str = TENANT, workspace: str = WORKSPACE) -> None:
-    """Before the first write of this process: is there a folder that can hold a workspace?"""
+    """Before the first write of this process: is there a folder that can hold a workspace? Asked at
+    every start, because a folder may have been moved to another kind of disk since the last."""
     root = _root(folder, tenant, workspace)
-    if exists(folder, tenant, workspace):
-        return
+    new = not exists(folder, tenant, workspace)
     one, two = (LocalObjects(LocalDisk(), root, system().new_id) for _ in range(2))
-    one.check()
+    if new:
+        one.check()
     asyncio.run(probe(one, two, system().new_id))
+    if not new:
+        return
     # State is nobody's source code.
     ignored = folder / ".gitignore"
     with suppress(OSError):  # a courtesy
