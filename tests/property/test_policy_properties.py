@@ -144,8 +144,8 @@ def test_a_delay_is_the_same_whenever_it_is_computed(
 def test_a_failure_that_is_not_retried_now_is_not_retried_later(
     policy: RetryPolicy, failure: TaskFailure, attempt: int
 ) -> None:
-    if policy.should_retry(failure, attempt + 1):
-        assert policy.should_retry(failure, attempt)
+    if policy.decide(failure, attempt + 1).retry:
+        assert policy.decide(failure, attempt).retry
 
 
 @given(retry_policies(), task_failures, st.integers(1, 30))
@@ -153,7 +153,7 @@ def test_only_an_interruption_goes_past_the_last_attempt(
     policy: RetryPolicy, failure: TaskFailure, attempt: int
 ) -> None:
     if attempt >= policy.max_attempts:
-        assert policy.should_retry(failure, attempt) == (failure.code is FailureCode.INTERRUPTED)
+        assert policy.decide(failure, attempt).retry == (failure.code is FailureCode.INTERRUPTED)
 
 
 # --- Gates ----------------------------------------------------------------------------------------

@@ -244,12 +244,12 @@ def test_a_delay_does_not_depend_on_the_hash_seed_of_the_process() -> None:
 
 @pytest.mark.parametrize("code", FailureCode)
 def test_by_default_the_code_decides(code: FailureCode) -> None:
-    assert RetryPolicy().should_retry(failure(code), 1) == code.row.retriable
+    assert RetryPolicy().decide(failure(code), 1).retry == code.row.retriable
 
 
 def test_the_last_attempt_is_not_followed_by_another() -> None:
     policy, network = RetryPolicy(max_attempts=3), failure(FailureCode.NETWORK_ERROR)
-    assert [policy.should_retry(network, attempt) for attempt in (1, 2, 3, 4)] == [
+    assert [policy.decide(network, attempt).retry for attempt in (1, 2, 3, 4)] == [
         True,
         True,
         False,
@@ -265,7 +265,7 @@ def test_an_interruption_never_costs_an_attempt_whatever_the_policy_says() -> No
 
 def test_a_cancellation_is_never_retried() -> None:
     policy = RetryPolicy(retry_on=("CANCELLED", "cancelled"))
-    assert not policy.should_retry(failure(FailureCode.CANCELLED), 1)
+    assert not policy.decide(failure(FailureCode.CANCELLED), 1).retry
 
 
 @pytest.mark.parametrize(
@@ -274,37 +274,37 @@ def test_a_cancellation_is_never_retried() -> None:
 )
 def test_retry_on_takes_codes_categories_and_classes_with_their_subclasses(name: str) -> None:
     key_error = raised(KeyError)
-    assert not RetryPolicy().should_retry(key_error, 1)
-    assert RetryPolicy(retry_on=(name,)).should_retry(key_error, 1)
+    assert not RetryPolicy().decide(key_error, 1).retry
+    assert RetryPolicy(retry_on=(name,)).decide(key_error, 1).retry
 
 
 @pytest.mark.parametrize(
     "name", ["NETWORK_ERROR", "transient", "MyError", f"{__name__}.MyError", "OSError"]
 )
 def test_no_retry_on_takes_codes_categories_and_classes_with_their_subclasses(name: str) -> None:
-    assert RetryPolicy().should_retry(raised(MyError), 1)
-    assert not RetryPolicy(no_retry_on=(name,)).should_retry(raised(MyError), 1)
+    assert RetryPolicy().decide(raised(MyError), 1).retry
+    assert not RetryPolicy(no_retry_on=(name,)).decide(raised(MyError), 1).retry
 
 
 def test_a_class_named_with_its_module_is_that_class_only() -> None:
     policy = RetryPolicy(retry_on=("mymod.MyError",))
-    assert policy.should_retry(failure(FailureCode.USER_CODE_EXCEPTION, "mymod.MyError"), 1)
-    assert not policy.should_retry(failure(FailureCode.USER_CODE_EXCEPTION, "other.MyError"), 1)
+    assert policy.decide(failure(FailureCode.USER_CODE_EXCEPTION, "mymod.MyError"), 1).retry
+    assert not policy.decide(failure(FailureCode.USER_CODE_EXCEPTION, "other.MyError"), 1).retry
 
 
 def test_a_class_is_not_meant_by_the_end_of_its_name() -> None:
     policy = RetryPolicy(retry_on=("Error",))
-    assert not policy.should_retry(failure(FailureCode.USER_CODE_EXCEPTION, "mymod.MyError"), 1)
+    assert not policy.decide(failure(FailureCode.USER_CODE_EXCEPTION, "mymod.MyError"), 1).retry
 
 
 def test_no_retry_on_beats_retry_on() -> None:
     policy = RetryPolicy(retry_on=("KeyError",), no_retry_on=("LookupError",))
-    assert not policy.should_retry(raised(KeyError), 1)
+    assert not policy.decide(raised(KeyError), 1).retry
 
 
 def test_retry_on_adds_to_the_default_and_does_not_replace_it() -> None:
     policy = RetryPolicy(retry_on=("KeyError",))
-    assert policy.should_retry(failure(FailureCode.NETWORK_ERROR), 1)
+    assert policy.decide(failure(FailureCode.NETWORK_ERROR), 1).retry
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,9 @@ def _overdue(
     # The worker's clock may be behind ours; nobody begins before it was asked.
     started = max(told(attempt.started[2] if attempt.started else None), asked)
     beat = told(attempt.heartbeat[2]) if attempt.heartbeat is not None else 0
-    due = max(started, beat, (heard or 0) // 1000, listening) + silence
+    last = max(beat, (heard or 0) // 1000)
+    due = limits.heartbeat_deadline(started, last, listening_since=listening)
+    due += silence - limits.heartbeat_ms
     if now > due:
         return TaskFailure(
             code=FailureCode.HEARTBEAT_TIMEOUT,

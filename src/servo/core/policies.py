@@ -190,10 +190,6 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return _again(delay, f"{code} is {code.row.category}, which is retried")
         return _no(f"{code} is {code.row.category}, which is not retried unless retry_on names it")
 
-    def should_retry(self, failure: TaskFailure, attempt: int) -> bool:
-        """Whether another attempt follows; see `decide`."""
-        return self.decide(failure, attempt).retry
-
 
 def _again(delay_ms: int, why: str) -> RetryDecision:
     return RetryDecision(retry=True, delay_ms=delay_ms, reason=f"The task is tried again: {why}.")

@@ -593,36 +593,7 @@ def resolve_edge(upstream: TaskState, bar: Bar | None = None) -> EdgeResolution 
     return effect.resolution if effect else None
 
 
-def join_edges(effects: Iterable[EdgeEffect | None]) -> EdgeEffect | None:
-    """What all the edges of a task do to it together; None while it has to wait.
-
-    One edge that ends the task is enough, without waiting for the others; all must be SUCCESS for
-    it to be ready, and a task without edges is. Order and repetition do not matter. A task ends by
-    the first place at which this is not None and not SUCCESS; what resolves later changes nothing.
-    """
-    strongest, waiting = _MET, False
-    for effect in effects:
-        if effect is None:
-            waiting = True
-        elif _WEIGHT[effect] > _WEIGHT[strongest]:
-            strongest = effect
-    return None if waiting and strongest is _MET else strongest
-
-
 # --- Ends and stops -------------------------------------------------------------------------------
-
-
-def when_stopped(state: TaskState) -> TaskState:
-    """A task's state at the place where its run is told to stop.
-
-    What no worker holds is CANCELLED at once. DISPATCHED and RUNNING stay: the worker is told with
-    its next heartbeat and reports, or misses its deadline and is cancelled by force. Ends stay.
-    """
-    at_once = any(
-        row.source is state and row.target is TaskState.CANCELLED and row.by is Writer.FOLD
-        for row in TASK_TRANSITIONS
-    )
-    return TaskState.CANCELLED if at_once else state
 
 
 def stopped_task_reason(stopping: RunTransitionReason) -> TransitionReason:
